@@ -84,6 +84,17 @@ private final class Bystanders {
     overflow = "block"
     block_timeout = "2s"
     buffer = { events = 1024, bytes = "4MiB" }
+    [streams.large]
+    publish = true
+    write = ["*"]
+    type = "application/json"
+    buffer = { events = 256, bytes = "16MiB" }
+    [streams.keyed]
+    publish = true
+    write = ["*"]
+    type = "application/json"
+    key = ".id"
+    buffer = { events = 256, bytes = "16MiB" }
 
     """
     + (0..<300).map {

@@ -11,7 +11,9 @@ final class HostileClients {
   static let argument = "--hostile-clients"
   static let count = 200
   /// The streams under attack; the last one does not exist.
-  static let streams = ["b", "small", "block", "timer-0", "timer-1", "$stats", "$streams", "none"]
+  static let streams = [
+    "b", "small", "block", "large", "keyed", "timer-0", "timer-1", "$stats", "$streams", "none",
+  ]
   /// "nobody" on Debian; the user to which the limits per user apply. Not used where the process is not root's.
   private static let user: uid_t = 65534
 
@@ -103,11 +105,13 @@ final class HostileClients {
   }
 
   private mutating func greetInHTTP() {
-    switch dice.roll(4) {
+    switch dice.roll(6) {
     case 0: break  // sends nothing, or no whole request
     case 1:  // an event stream that is never read
       say(request("GET", "/streams/\(stream())?as=sse"))
       reading = .nothing
+    case 2: say(filteredRequest())
+    case 3: say(largeEvent())
     default: say(requests())
     }
   }
@@ -160,8 +164,46 @@ final class HostileClients {
       "", #"{"from":"new"}"#, #"{"from":"latest","on_lag":"fail"}"#, #"{"from":1}"#, #"{"from":"-5m","ids":false}"#,
       "{\"from\":[[[[[[[[", String(repeating: "[", count: 4000), #"{"on_lag":"latest","from":"2026-01-01T00:00:00Z"}"#,
     ]
-    return StreamdBroker.request(
-      .stream, newID(), stream(), credit: credit, data: Array(options[dice.roll(options.count)].utf8))
+    let text = dice.roll(2) == 0 ? options[dice.roll(options.count)] : filter()
+    return StreamdBroker.request(.stream, newID(), stream(), credit: credit, data: Array(text.utf8))
+  }
+
+  /// Options with a filter: laborious to read, to compare with, or to keep, because hardly another client has it.
+  private mutating func filter() -> String {
+    let begin = dice.roll(2) == 0 ? #""from":"state","# : ""
+    let number = dice.roll(1 << 30)
+    switch dice.roll(6) {
+    case 0:
+      return
+        "{\(begin)\"where\":{\"/n\":{\"in\":[\((0..<1900).map { "\(number / 2000 + $0)" }.joined(separator: ","))]}}}"
+    case 1: return "{\(begin)\"where\":{\((0..<500).map { "\"/n\($0)\":\(number)" }.joined(separator: ","))}}"
+    case 2: return "{\(begin)\"where\":{\"/n\":{\"gt\":\(number)}}}"
+    case 3: return "{\(begin)\"where\":{\"/id\":\"\(number)\"}}"
+    case 4: return "{\(begin)\"where\":[\((0..<890).map { _ in "[[[{}]]]" }.joined(separator: ","))]}"
+    default: return "{\(begin)\"where\":{\"\(String(repeating: "/~0", count: 2500))\":1}}"
+    }
+  }
+
+  /// A POST of one event of up to 8 MB, most of it a number or a string, to which filters refer, or an array.
+  private mutating func largeEvent() -> [UInt8] {
+    let count = dice.roll(1 << (10 + dice.roll(14)))
+    let content = [
+      "1" + String(repeating: "1", count: count), "\"" + String(repeating: "\\u0061", count: count / 6) + "\"",
+      "[" + String(repeating: "[],", count: count / 3) + "1]",
+    ][dice.roll(3)]
+    let event = "{\"id\":\(dice.roll(100)),\"n\":\(content)}"
+    return request(
+      "POST", "/streams/" + ["large", "keyed"][dice.roll(2)],
+      "Content-Type: application/json\r\nContent-Length: \(event.utf8.count)\r\n") + Array(event.utf8)
+  }
+
+  /// A response of a stream's state, or of events that a filter lets pass, which is read or not.
+  private mutating func filteredRequest() -> [UInt8] {
+    let filter = ["%7B%22/n%22:%7B%22gt%22:\(dice.roll(1 << 30))%7D%7D", "%7B%22/id%22:\(dice.roll(200))%7D"][
+      dice.roll(2)]
+    let begin = ["state", "replay", "new"][dice.roll(3)]
+    reading = dice.roll(2) == 0 ? .nothing : .all
+    return request("GET", "/streams/\(["large", "keyed"][dice.roll(2)])?as=ndjson&from=\(begin)&where=\(filter)")
   }
 
   private func request(_ method: String, _ target: String, _ fields: String = "") -> [UInt8] {

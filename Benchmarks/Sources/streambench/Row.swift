@@ -22,6 +22,7 @@ struct Row: Sendable {
     Row(
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
     Row(name: "http", summary: "server-sent events and GET, beside RSocket, nchan and nginx", measure: measureHTTP),
+    Row(name: "input", summary: "the most laborious inputs, per byte", measure: measureInput),
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
     Row(name: "fleet", summary: "streams that three hosts share over NATS JetStream", measure: measureFleet),
     Row(name: "replay", summary: "of a full 64 MiB log to a new subscriber", measure: measureReplay),
