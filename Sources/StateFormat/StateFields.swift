@@ -17,6 +17,34 @@ package struct Malformed: Error, Equatable {
   package init(reason: String) { self.reason = reason }
 }
 
+/// Values that several records of one state have: the first one has the content, and the others its number, from 1 on in
+/// the order of the first ones. Known by the storage of their bytes, which is not looked at.
+package final class RepeatedValues {
+  private var numbers: [UInt: UInt64] = [:]
+  private var values: [Any] = []
+
+  /// While writing.
+  /// - Parameter bytes: stay alive until all is written.
+  /// - Returns: 0 for the first one.
+  package func number(of bytes: [UInt8]) -> UInt64 {
+    let storage = unsafe bytes.withUnsafeBytes { UInt(bitPattern: $0.baseAddress) }
+    guard let number = numbers[storage] else {
+      numbers[storage] = UInt64(numbers.count + 1)
+      return 0
+    }
+    return number
+  }
+
+  /// While reading: adds a first one.
+  package func append(_ value: some Any) { values.append(value) }
+
+  /// While reading.
+  /// - Returns: nil: there is none before with this number.
+  package func value<Value>(_ number: UInt64, as _: Value.Type) -> Value? {
+    number > 0 && number <= values.count ? values[Int(number - 1)] as? Value : nil
+  }
+}
+
 /// Encodes or decodes the fields of a record (numbers big endian):
 ///
 ///     field: u16 tag, u32 byte count of the content, content
@@ -36,10 +64,13 @@ package struct StateFields {
   private var written: [UInt8] = []
   private var rest: ArraySlice<UInt8> = []
   private var lastTag = -1
+  /// Of the whole state.
+  package let repeated: RepeatedValues
 
-  private init(isReading: Bool, _ rest: ArraySlice<UInt8> = []) {
+  private init(isReading: Bool, _ rest: ArraySlice<UInt8> = [], _ repeated: RepeatedValues = RepeatedValues()) {
     self.isReading = isReading
     self.rest = rest
+    self.repeated = repeated
   }
 
   /// The fields of a record.
@@ -50,11 +81,11 @@ package struct StateFields {
   }
 
   /// Decodes a record from all of `bytes`.
-  package static func read<Record: SavedRecord>(_: Record.Type, from bytes: ArraySlice<UInt8>) throws(Malformed)
-    -> Record
-  {
+  package static func read<Record: SavedRecord>(
+    _: Record.Type, from bytes: ArraySlice<UInt8>, _ repeated: RepeatedValues = RepeatedValues()
+  ) throws(Malformed) -> Record {
     var record = Record()
-    var fields = StateFields(isReading: true, bytes)
+    var fields = StateFields(isReading: true, bytes, repeated)
     try record.visit(&fields)
     _ = try fields.take(nil)
     return record
@@ -121,7 +152,7 @@ package struct StateFields {
 
   package mutating func field<Record: SavedRecord>(_ tag: UInt16, _ record: inout Record) throws(Malformed) {
     if isReading {
-      if let content = try take(tag) { record = try StateFields.read(Record.self, from: content) }
+      if let content = try take(tag) { record = try StateFields.read(Record.self, from: content, repeated) }
     } else {
       let start = open(tag)
       write(record)
@@ -137,7 +168,7 @@ package struct StateFields {
         guard let count = Self.number(of: 4, at: content), count <= content.count - 4 else {
           throw Malformed(reason: "the list in field \(tag) is cut off")
         }
-        records.append(try StateFields.read(Record.self, from: content.dropFirst(4).prefix(count)))
+        records.append(try StateFields.read(Record.self, from: content.dropFirst(4).prefix(count), repeated))
         content = content.dropFirst(4 + count)
       }
     } else if !records.isEmpty {

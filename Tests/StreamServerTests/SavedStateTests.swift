@@ -5,6 +5,7 @@ import RSocket
 import Reactive
 import ReplayLog
 import StateFormat
+import StreamProtocol
 import StreamRuntime
 import TestSupport
 import Testing
@@ -61,6 +62,50 @@ import Testing
     return SavedConnections(
       [connection, SavedConnection(descriptor: -1, number: 259)], waiting: [.init(stream: "s", events: waiting)],
       ends: ["p": StreamEnd(position: 300), "s": StreamEnd(position: 1004, countedFrom: 1000)])
+  }
+
+  @Test func aFilterOfManySubscriptionsIsSavedOnce() throws {
+    let long = try EventFilter(.init("/a", .hasPrefix(String(repeating: "x", count: 4000))))
+    let other = try EventFilter(.init("/b", .equals(1)))
+    var connection = SavedConnection(
+      descriptor: -1, number: 1, machine: ConnectionMachine.Saved(), silence: 0, input: [], unsent: [],
+      subscriptions: [], channels: [])
+    connection.machine.isOpen = true
+    for number in 0..<1000 as Range<UInt32> {
+      var request = ConnectionMachine.Saved.Request()
+      (request.id, request.kind, request.state) = (StreamID(number * 2 + 1), .stream, 2)
+      connection.machine.requests.append(request)
+      connection.subscriptions.append(
+        .init(
+          stream: "s", id: StreamID(number * 2 + 1),
+          format: EventFormat(ids: true, completes: false, counts: number % 5 != 4), onLag: .skip,
+          cursor: Cursor(position: 1), filter: [long, other, long, other, nil][Int(number % 5)]))
+    }
+    let saved = SavedConnections([connection, connection])
+    let state = saved.state(ofFirst: 2)
+    #expect(state.count < 2000 * 100)
+    #expect(try SavedConnections(state: state) == saved)
+  }
+
+  @Test func aSubscriptionWithTheNumberOfNoFilterIsMalformed() throws {
+    let filter = try EventFilter(.init("/b", .equals(1)))
+    var connection = SavedConnection(
+      descriptor: -1, number: 1, machine: ConnectionMachine.Saved(), silence: 0, input: [], unsent: [],
+      subscriptions: [], channels: [])
+    connection.subscriptions = [1, 3].map {
+      .init(
+        stream: "s", id: StreamID($0), format: EventFormat(ids: true, completes: false, counts: true),
+        onLag: .skip, cursor: Cursor(position: 1), filter: filter)
+    }
+    let state = SavedConnections([connection]).state(ofFirst: 1)
+    let content = Array(state.dropFirst(SavedState.headerBytes))
+    let reference: [UInt8] = [0x80, 4, 0, 0, 0, 1, 1]
+    let place = try #require(content.indices.first { content[$0...].starts(with: reference) })
+    var changed = content
+    changed[place + 6] = 2
+    #expect(throws: InvalidSavedState(reason: "there is no filter 2 before it")) {
+      try SavedConnections(state: SavedState.seal(changed, as: .connections))
+    }
   }
 
   @Test func theTimeOfAStreamWithALimitIsSaved() throws {

@@ -96,7 +96,9 @@ extension SavedConnection.Subscription: SavedRecord {
     var credit = UInt64(credit.max ?? .max)
     var gap = gap?.count
     var encoding = format.savedEncoding
-    var (json, markers) = (filter?.json ?? [], self.markers.rawValue)
+    var (json, filterNumber, markers) = (filter?.json ?? [], 0 as UInt64, self.markers.rawValue)
+    if !json.isEmpty, !fields.isReading { filterNumber = fields.repeated.number(of: json) }
+    if filterNumber > 0 { json = [] }
     try fields.field(1, &stream)
     try fields.field(2, &id)
     try fields.field(3, &ids)
@@ -113,11 +115,23 @@ extension SavedConnection.Subscription: SavedRecord {
     var states = state.map { [$0] } ?? []
     try fields.field(StateFields.mandatoryBit | 3, &states)
     state = states.last
+    try fields.field(StateFields.mandatoryBit | 4, &filterNumber)
+    guard fields.isReading else { return }
     try fields.require(id)
-    do throws(SubscribeOptions.Malformed) {
-      filter = try json.isEmpty ? nil : EventFilter(json: json)
-    } catch {
-      throw Malformed(reason: error.sentence)
+    if !json.isEmpty {
+      let first: EventFilter
+      do throws(SubscribeOptions.Malformed) {
+        first = try EventFilter(json: json)
+      } catch {
+        throw Malformed(reason: error.sentence)
+      }
+      fields.repeated.append(first)
+      filter = first
+    } else if filterNumber > 0 {
+      guard let known = fields.repeated.value(filterNumber, as: EventFilter.self) else {
+        throw Malformed(reason: "there is no filter \(filterNumber) before it")
+      }
+      filter = known
     }
     guard let markers = SavedConnection.Markers(rawValue: markers), ids || markers == .none else {
       throw Malformed(reason: "there are no markers \(markers)")
