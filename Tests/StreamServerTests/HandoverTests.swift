@@ -165,6 +165,28 @@ import Testing
     }
   }
 
+  @Test func aPublisherWhoseValuesThePipelineStillHasIsCanceled() async throws {
+    try await withTwoServers { first, next, handOver in
+      let source = PublishSource()
+      // A pipeline that keeps what it takes, as its time does not pass.
+      let pipeline = source.delay(for: .seconds(1), scheduler: VirtualTimeScheduler())
+      try first.server.add(
+        StreamConfiguration(name: "p", source: "publish"), source: pipeline.setFailureType(to: StreamFailure.self),
+        publishSource: source)
+      try next.addPublished("p")
+      let publisher = try WireClient.ready(first.path)
+      publisher.publish("p", [0])
+      first.eventually { source.heldBytes == 1 }
+      try await handOver()
+      var frame = try publisher.receive()
+      while case .requestN = frame { frame = try publisher.receive() }
+      #expect(
+        frame == .error(StreamID(1), .canceled, "streamd restarts before the stream has stored all values"),
+        "\(String(describing: frame))")
+      #expect(next.server.statistics.eventsIn == 0)
+    }
+  }
+
   private func expectCompletion(_ publisher: WireClient) throws {
     var frame = try publisher.receive()
     while case .requestN = frame { frame = try publisher.receive() }
