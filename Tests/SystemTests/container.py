@@ -143,8 +143,8 @@ class Container:
         self.remove()
 
     def boot(self):
-        self.group = ControlGroup(self.name)
-        console = open(self.folder / "console", "wb")
+        self.group = self.group or ControlGroup(self.name)
+        console = open(self.folder / "console", "ab")
         # Works without a systemd on the host: not registered anywhere, in the control group that is created here. Ends with
         # this process, however that ends.
         self.process = subprocess.Popen(
@@ -166,6 +166,12 @@ class Container:
             time.sleep(0.2)
         tail = (self.folder / "console").read_text(errors="replace")[-2000:]
         raise Failure(f"the container did not come up ({state}); the end of its console:\n{tail}")
+
+    def reboot(self):
+        """With --keep-unit, systemd-nspawn ends at a reboot, and expects to be started again."""
+        self.attempt("systemctl", "reboot")
+        self.process.wait(timeout=BOOT_SECONDS)
+        self.boot()
 
     def find_leader(self):
         """This machine's id of the container's process 1; None until that is systemd."""
