@@ -22,6 +22,9 @@ public struct SubscribeOptions: Equatable, Sendable {
     case latest
     /// Only new events.
     case new
+    /// The last stored events, at most this many, then new ones. A filter does not change their number: those of them that
+    /// it fits are sent.
+    case last(UInt64)
     /// The stored events after this id.
     case after(id: UInt64)
     /// The newest event of each key, then every event after these. Only of a stream with keys.
@@ -109,6 +112,7 @@ extension SubscribeOptions {
     case .replay: break
     case .latest: members.append(#""from":"latest""#)
     case .new: members.append(#""from":"new""#)
+    case .last(let count): members.append(#""from":-\#(max(1, count))"#)
     case .after(let id): members.append(#""from":\#(id)"#)
     case .state: members.append(#""from":"state""#)
     case .since(let time): members.append(#""from":\#(Self.quoted(time))"#)
@@ -157,10 +161,11 @@ extension SubscribeOptions {
     case "from":
       if let text = value.string {
         from = try Start(position: text)
-      } else if let id = EventFilter.Number(value).flatMap({ UInt64($0.description) }) {
-        from = .after(id: id)
+      } else if let number = EventFilter.Number(value), let start = Start(number: number.description) {
+        from = start
       } else {
-        throw Malformed("option \"from\" must be a position such as \"replay\" or an event id")
+        throw Malformed(
+          "option \"from\" must be a position such as \"replay\", an event id or a number of last events such as -10")
       }
     case "on_lag":
       guard let policy = value.string.flatMap({ LagPolicy(rawValue: $0) }) else {
@@ -182,6 +187,19 @@ extension SubscribeOptions {
 }
 
 extension SubscribeOptions.Start {
+  /// - Parameter text: an event id, or a number of last events with a minus sign, in decimal digits.
+  package init?(number text: String) {
+    let digits = text.hasPrefix("-") ? text.dropFirst() : text[...]
+    // `UInt64` also takes a plus sign.
+    guard digits.utf8.first != UInt8(ascii: "+"), let number = UInt64(digits) else { return nil }
+    guard text.hasPrefix("-") else {
+      self = .after(id: number)
+      return
+    }
+    guard number > 0 else { return nil }
+    self = .last(number)
+  }
+
   /// - Parameter text: `replay`, `latest`, `new`, `state`, an RFC 3339 time or a duration such as `-5m`.
   package init(position text: String) throws(SubscribeOptions.Malformed) {
     switch text {
@@ -192,20 +210,15 @@ extension SubscribeOptions.Start {
     default:
       guard StartTime(text) != nil else {
         throw SubscribeOptions.Malformed(
-          "option \"from\" must be \"replay\", \"latest\", \"new\", \"state\", an event id, an RFC 3339 time or a duration such as "
-            + "\"-5m\"")
+          "option \"from\" must be \"replay\", \"latest\", \"new\", \"state\", an event id, a number of last events such as -10, "
+            + "an RFC 3339 time or a duration such as \"-5m\"")
       }
       self = .since(text)
     }
   }
 
-  /// - Parameter text: also an event id in decimal digits, as in a URL.
+  /// - Parameter text: also a number, as in a URL.
   package init(text: String) throws(SubscribeOptions.Malformed) {
-    // `UInt64` also takes a plus sign.
-    if text.utf8.first != UInt8(ascii: "+"), let id = UInt64(text) {
-      self = .after(id: id)
-    } else {
-      try self.init(position: text)
-    }
+    if let start = Self(number: text) { self = start } else { try self.init(position: text) }
   }
 }

@@ -99,6 +99,7 @@ struct Arguments: Equatable {
       --count N           stop after N events; request no more than that
       --from POS          begin with: replay (default), latest, new, state (the newest event of each key), the
                           events after an event id, those since an RFC 3339 time, or since a duration ago such as -5m
+      --last N            begin with the last N events
       --marker            show when all events are printed, and every 10 s while none arrives: with the format
                           json as an object with caught_up, otherwise on standard error
       --no-follow         stop after the events that are there
@@ -207,7 +208,7 @@ extension Arguments {
   private static let reloadTimeout = Duration.seconds(25)
 
   private static let options: Set = [
-    "--socket", "--credit", "--count", "--from", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
+    "--socket", "--credit", "--count", "--from", "--last", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
     "--as", "--max-age", condition,
   ]
 
@@ -258,6 +259,10 @@ extension Arguments {
       try refuse(values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", json]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
+      if let count = try number("--last", values) {
+        guard values["--from"] == nil else { throw .usage("--last cannot be combined with --from") }
+        subscription.options.from = .last(UInt64(count))
+      }
       subscription.options.onLag = try choice("--on-lag", values)
       subscription.format = try choice("--format", values) ?? .data
       subscription.credit = try number("--credit", values) ?? subscription.credit
@@ -294,7 +299,7 @@ extension Arguments {
     case "latest": .latest
     case "new": .new
     case "state": .state
-    default: UInt64(text).map { .after(id: $0) } ?? .since(text)
+    default: SubscribeOptions.Start(number: text) ?? .since(text)
     }
   }
 

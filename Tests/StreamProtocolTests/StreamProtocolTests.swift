@@ -3,11 +3,15 @@ import Testing
 
 @testable import StreamProtocol
 
+private let notAStart =
+  #"option "from" must be a position such as "replay", an event id or a number of last events such as -10"#
+
 @Suite struct SubscribeOptionsTests {
   @Test(arguments: [
     (SubscribeOptions(), #"{"gaps":true}"#),
     (SubscribeOptions(from: .latest), #"{"from":"latest","gaps":true}"#),
     (SubscribeOptions(from: .new, onLag: .skip), #"{"from":"new","on_lag":"skip","gaps":true}"#),
+    (SubscribeOptions(from: .last(10)), #"{"from":-10,"gaps":true}"#),
     (SubscribeOptions(from: .after(id: .max)), #"{"from":18446744073709551615,"gaps":true}"#),
     (SubscribeOptions(from: .since("-5m"), onLag: .fail, ids: false), #"{"from":"-5m","on_lag":"fail","ids":false}"#),
     (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\u000a\u0001é","gaps":true}"#),
@@ -23,7 +27,8 @@ import Testing
   @Test(arguments: [
     SubscribeOptions(), SubscribeOptions(from: .latest, onLag: .fail), SubscribeOptions(from: .new, ids: false),
     SubscribeOptions(from: .after(id: 0), onLag: .skip), SubscribeOptions(from: .after(id: .max), onLag: .latest),
-    SubscribeOptions(from: .since("-5m")), SubscribeOptions(from: .since("2026-02-03T04:05:06.789Z")),
+    SubscribeOptions(from: .last(1)), SubscribeOptions(from: .last(.max)), SubscribeOptions(from: .since("-5m")),
+    SubscribeOptions(from: .since("2026-02-03T04:05:06.789Z")),
   ]) func theServerReadsTheClientsOptions(options: SubscribeOptions) throws {
     var asked = options
     asked.gaps = options.ids
@@ -38,8 +43,8 @@ import Testing
     (#"{"ids":true,"ids":true}"#, #"option "ids" is given twice"#),
     (#"{"ids":true,"\u0069ds":false}"#, #"option "ids" is given twice"#),
     (#"{"where":{"/a":1},"where":{"/b":1}}"#, #"option "where" is given twice"#),
-    (#"{"from":-1}"#, #"option "from" must be a position such as "replay" or an event id"#),
-    (#"{"from":1.5}"#, #"option "from" must be a position such as "replay" or an event id"#),
+    (#"{"from":-1.5}"#, notAStart),
+    (#"{"from":1.5}"#, notAStart),
     (#"{"a\"b":1}"#, #"unknown option "a\"b""#),
     (#"{"on_lag":"x"}"#, #"option "on_lag" must be "skip", "latest" or "fail""#),
   ]) func malformedOptionsAreRefusedInOneSentence(json: String, sentence: String) {

@@ -51,6 +51,14 @@ import Testing
     }
   }
 
+  @Test(arguments: ["last=2", "from=-2"]) func aResponseMayBeginWithTheLastEvents(query: String) async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isJSON)
+      source.send(batch: (1...5).map { Array("\($0)".utf8) })
+      #expect(try Self.lines(harness, "as=ndjson&" + query) == [Array("4".utf8), Array("5".utf8)])
+    }
+  }
+
   @Test(arguments: ["as=ndjson&ids=1", "as=json-seq&ids=1"]) func noEventForgesAnEnvelope(query: String) async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isJSON)

@@ -75,6 +75,8 @@ import Testing
     ("GET", "/streams/s?as=xml", 400), ("GET", "/streams/s?nope=1", 400), ("GET", "/streams/s?as=sse&as=sse", 400),
     ("GET", "/streams/s?wait=61s", 400), ("GET", "/streams/s?wait=2m", 400), ("GET", "/streams/s?wait=-1s", 400),
     ("GET", "/streams/s?wait=1", 400), ("GET", "/streams/s?as=sse&wait=1s", 400), ("GET", "/streams/s?count=1", 400),
+    ("GET", "/streams/s?as=sse&last=0", 400), ("GET", "/streams/s?as=sse&last=+1", 400),
+    ("GET", "/streams/s?as=sse&last=1&from=new", 400), ("GET", "/streams/s?as=sse&from=-0", 400),
     ("GET", "/streams/s?as=sse&count=0", 400), ("GET", "/streams/s?as=sse&count=x", 400),
     ("GET", "/streams/s?as=sse&follow=2", 400), ("GET", "/streams/s?as=sse&on_lag=x", 400),
     ("GET", "/streams/s?as=sse&from=x", 400), ("GET", "/streams/s?as=sse&lastEventID=x", 400),

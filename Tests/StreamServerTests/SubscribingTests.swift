@@ -65,7 +65,12 @@ import Testing
       client.subscribe("s", credit: 100, options: #"{"from": "2001-01-01T00:00:00.5Z"}"#, id: 7)
       #expect(try client.events(4) == [[1], [2], [3], [4]])
       client.send(.cancel(StreamID(7)))
-      client.subscribe("s", credit: 100, options: #"{"from": "new"}"#, id: 9)
+      for (count, id) in [(1, 9), (3, 11), (4, 13), (1 << 60, 15)] as [(Int, UInt32)] {
+        client.subscribe("s", credit: 100, options: #"{"from": -\#(count)}"#, id: id)
+        #expect(try client.events(min(count, 4)) == [[1], [2], [3], [4]].suffix(count))
+        client.send(.cancel(StreamID(id)))
+      }
+      client.subscribe("s", credit: 100, options: #"{"from": "new"}"#, id: 17)
       #expect(try client.isSilent())
       source.send([5])
       #expect(try client.events(1) == [[5]])
@@ -77,7 +82,7 @@ import Testing
     (#"{"on_lag": "wait"}"#, "option \"on_lag\" must be"), (#"{"ids": 1}"#, "option \"ids\" must be"),
     (#"{"form": 1}"#, "unknown option \"form\""), ("[1]", "options must be a JSON object"),
     ("{", "options must be a JSON object"), (#"{"from": 18446744073709551615}"#, "no event has the id"),
-    (#"{"from": -3}"#, "option \"from\" must be"),
+    (#"{"from": -0.3}"#, "option \"from\" must be"),
   ])
   func malformedOptionsAreInvalidWithAMessage(options: String, sentence: String) async throws {  // SEMANTICS 24
     try await withServer { harness in

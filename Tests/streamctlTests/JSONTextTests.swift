@@ -53,13 +53,19 @@ import Testing
   }
 
   @Test func otherPositionsThanWordsAndIdsAreSentToTheServer() throws {
-    let positions = ["replay", "latest", "new", "42", "-5m", "2026-11-20T16:00:00Z"].map { word in
+    let positions = ["replay", "latest", "new", "42", "-10", "-5m", "2026-11-20T16:00:00Z"].map { word in
       try? Arguments(["sub", "a", "--from", word], environment: nil).command
     }
     let expected: [Arguments.Command] = [
-      .replay, .latest, .new, .after(id: 42), .since("-5m"), .since("2026-11-20T16:00:00Z"),
+      .replay, .latest, .new, .after(id: 42), .last(10), .since("-5m"), .since("2026-11-20T16:00:00Z"),
     ].map { from in .subscribe(name: "a", .init(options: .init(from: from))) }
     #expect(positions == expected)
+    #expect(
+      try Arguments(["sub", "a", "--last", "10"], environment: nil).command
+        == .subscribe(name: "a", .init(options: .init(from: .last(10)))))
+    for words in [["--last", "0"], ["--last", "-1"], ["--last", "x"], ["--last", "1", "--from", "new"]] {
+      #expect(throws: Stop.self) { try Arguments(["sub", "a"] + words, environment: nil) }
+    }
   }
 
   @Test func namesWithALeadingDashFollowADoubleDash() throws {

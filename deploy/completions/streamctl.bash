@@ -24,7 +24,7 @@ _streamctl() {
       continue
     fi
     case $word in
-      --socket | --credit | --count | --from | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
+      --socket | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
       -*) ;;
       *) if [[ ! $command ]]; then command=$word; else name=$word; fi ;;
     esac
@@ -41,13 +41,13 @@ _streamctl() {
     --on-lag) offered='skip latest fail' ;;
     --format) offered='data json raw' ;;
     --sort) offered='name rate' ;;
-    --credit | --count | --as | --where) ;;
+    --credit | --count | --last | --as | --where) ;;
     --max-event) offered='64MiB 256MiB 1GiB' ;;
     --timeout | --max-age) offered='5s 30s 5m' ;;
     *)
       case $command:$current in
         sub:-*)
-          offered='--credit --count --from --marker --no-follow --no-reconnect --on-lag --where --format --max-event'
+          offered='--credit --count --from --last --marker --no-follow --no-reconnect --on-lag --where --format --max-event'
           offered+=' --timeout --socket'
           ;;
         get:-*) offered='--format --max-event --timeout --socket' ;;

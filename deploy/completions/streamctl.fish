@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --on-lag --format --max-event --sort --timeout --as --max-age --where
+        else if contains -- $word --socket --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -61,6 +61,7 @@ complete -c streamctl -n __streamctl_wants_command -l version -d 'Print the vers
 complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Events to request at a time'
 complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after this number'
 complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new state -1m -5m -1h' -d 'First event'
+complete -c streamctl -n '__streamctl_is sub' -l last -x -d 'Begin with this number of last events'
 complete -c streamctl -n '__streamctl_is sub' -l marker -d 'Show when all events are printed'
 complete -c streamctl -n '__streamctl_is sub' -l no-follow -d 'Stop after the events that are there'
 complete -c streamctl -n '__streamctl_is sub' -l where -x -d 'Print only events for which this holds'

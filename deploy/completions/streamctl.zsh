@@ -32,6 +32,7 @@ _streamctl() {
         '--credit=[events to request at a time]:number: '
         '--count=[stop after this number of events]:number: '
         '--from=[first event]:position:(replay latest new state -1m -5m -1h)'
+        '--last=[begin with this number of last events]:number: '
         '--marker[show when all events are printed]'
         '--no-follow[stop after the events that are there]'
         '--no-reconnect[exit when the connection is lost]'

@@ -13,6 +13,7 @@ extension SubscribeOptions.Start {
     case .replay: return log.position(ofLast: UInt64(clamping: replay))
     case .latest: return log.position(ofLast: 1)
     case .new: return log.endPosition
+    case .last(let count): return log.position(ofLast: count)
     case .state:
       _ = try Self.state(of: log)
       return 0

@@ -141,6 +141,9 @@ struct StreamQuery: Equatable {
       }
       try read(parameter.name, parameter.value)
     }
+    guard !seen.isSuperset(of: ["from", "last"]) else {
+      throw Rejection(.badRequest, "parameters \"from\" and \"last\" exclude each other")
+    }
   }
 
   /// Libraries add these parameters by themselves, against caches and for old browsers.
@@ -171,6 +174,11 @@ struct StreamQuery: Equatable {
       } catch {
         throw Rejection(.badRequest, error.sentence)
       }
+    case "last":
+      guard let count = UInt64(value), count > 0, !value.hasPrefix("+") else {
+        throw mistake("a number of events, at least 1")
+      }
+      from = .last(count)
     case "count":
       guard let count = Int(value), count > 0 else { throw mistake("a number of events, at least 1") }
       self.count = count
