@@ -31,7 +31,11 @@ struct LineSplitter: EventSplitter {
 
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = unsafe bytes
-    while let start = rest.baseAddress, let end = unsafe memchr(start, 0x0A, rest.count) {
+    while true {
+      if line.isEmpty, !isFirstLine, unsafe rest.first?.isWhiteSpace == true {
+        unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(try blankLines(rest))...])
+      }
+      guard let start = rest.baseAddress, let end = unsafe memchr(start, 0x0A, rest.count) else { break }
       let count = unsafe UnsafeRawPointer(end) - start
       let piece = unsafe UnsafeRawBufferPointer(rebasing: rest[..<count])
       if line.isEmpty {
@@ -47,6 +51,23 @@ struct LineSplitter: EventSplitter {
   }
 
   mutating func end(into events: inout EventBatch) throws(EventTooLong) { try takeLine(into: &events) }
+
+  /// The bytes of the lines of white space at the beginning, which are found in one pass: a compressed response can have
+  /// hundreds of millions.
+  func blankLines(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) -> Int {
+    var start = 0
+    for index in bytes.indices {
+      let byte = unsafe bytes[index]
+      if byte == 0x0A {
+        let hasCR = unsafe index > start && bytes[index - 1] == 0x0D
+        guard index - start - (hasCR ? 1 : 0) <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+        start = index + 1
+      } else if !byte.isWhiteSpace {
+        break
+      }
+    }
+    return start
+  }
 
   private mutating func append(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) {
     try check(line.count + bytes.count)
@@ -77,14 +98,6 @@ struct LineSplitter: EventSplitter {
     guard unsafe text.count <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
     if unsafe !text.isWhiteSpace { unsafe events.append(UnsafeRawBufferPointer(rebasing: text)) }
   }
-}
-
-extension Collection<UInt8> {
-  /// The text without a byte order mark at its beginning.
-  var withoutByteOrderMark: SubSequence { starts(with: [0xEF, 0xBB, 0xBF]) ? dropFirst(3) : self[...] }
-
-  /// Whether it has nothing but spaces, tabs and ends of lines.
-  var isWhiteSpace: Bool { allSatisfy { $0 == 0x20 || (0x09...0x0D).contains($0) } }
 }
 
 extension [UInt8] {

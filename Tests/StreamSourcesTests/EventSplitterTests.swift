@@ -42,6 +42,26 @@ private let cuts = [1, 2, 3, 7, 1000]
     #expect(throws: EventTooLong(maximumBytes: 4)) { try events("12345", cutAt: size, splitter) }
   }
 
+  @Test func aRunOfLinesOfWhiteSpaceIsOneStep() throws {
+    var splitter = LineSplitter(maximumBytes: 8)
+    var events = EventBatch()
+    try Array("x\n".utf8).withUnsafeBytes { try splitter.feed($0, into: &events) }
+    for run in ["\n", "\r\n", " \n", "\t \r\n", "\r\r\n"] {
+      let bytes = Array(String(repeating: run, count: 20_000).utf8)
+      #expect(try bytes.withUnsafeBytes { try splitter.blankLines($0) } == bytes.count)
+      #expect(try (bytes + Array(" y\n".utf8)).withUnsafeBytes { try splitter.blankLines($0) } == bytes.count)
+    }
+    #expect(try Array(" \n  y".utf8).withUnsafeBytes { try splitter.blankLines($0) } == 2)
+    #expect(try Array("y\n\n".utf8).withUnsafeBytes { try splitter.blankLines($0) } == 0)
+  }
+
+  @Test(arguments: cuts) func aLineOfWhiteSpaceOverTheLimitIsRefusedInARunToo(size: Int) throws {
+    let splitter = LineSplitter(maximumBytes: 4)
+    #expect(try events("x\n\n    \r\n    \n  y \n", cutAt: size, splitter) == ["x", "  y "])
+    #expect(throws: EventTooLong(maximumBytes: 4)) { try events("x\n\n     \ny\n", cutAt: size, splitter) }
+    #expect(throws: EventTooLong(maximumBytes: 4)) { try events("x\n\n     \r\ny\n", cutAt: size, splitter) }
+  }
+
   @Test(arguments: cuts) func aLineOfTheLimitIsAcceptedAndALongerOneRefused(size: Int) throws {
     let splitter = LineSplitter(maximumBytes: 5)
     #expect(try events("12345\n12345\r\n", cutAt: size, splitter) == ["12345", "12345"])
@@ -130,6 +150,29 @@ private let cuts = [1, 2, 3, 7, 1000]
       #expect(splitter.lastEventID == Array(what.id.utf8), "cut at \(size)")
       #expect(splitter.reconnectionTime == what.retry, "cut at \(size)")
     }
+  }
+
+  @Test func aRunOfEmptyLinesIsOneStep() throws {
+    var splitter = ServerSentEvents(maximumBytes: 8)
+    var events = EventBatch()
+    func count(_ text: String) -> Int {
+      Array(text.utf8).withUnsafeBytes { splitter.emptyLines($0[...]) }
+    }
+    #expect(count("\n\n") == 0)
+    try Array("data:x\n\n".utf8).withUnsafeBytes { try splitter.feed($0, into: &events) }
+    for run in ["\n", "\r\n", "\r", "\n\r"] {
+      let text = String(repeating: run, count: 20_000)
+      #expect(count(text) == text.utf8.count && count(text + "data:y\n") == text.utf8.count)
+    }
+    // An empty line ends an event.
+    try Array("data:y\n".utf8).withUnsafeBytes { try splitter.feed($0, into: &events) }
+    #expect(count("\n\n") == 0)
+  }
+
+  @Test(arguments: cuts) func emptyLinesBetweenEventsAreNothing(size: Int) throws {
+    let text = "\r\n\r\ndata:a\r\n\r\n\r\n\r\r\n\n\rid:1\n\n\n\ndata:b\r\r\r\r\ndata:c\n\n"
+    let (events, splitter) = try events(Array(text.utf8), cutAt: size, ServerSentEvents(maximumBytes: 100))
+    #expect(events == ["a", "b", "c"] && splitter.lastEventID == Array("1".utf8))
   }
 
   @Test func invalidUTF8IsReplaced() throws {

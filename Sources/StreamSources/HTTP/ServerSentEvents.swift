@@ -37,6 +37,8 @@ struct ServerSentEvents: EventSplitter {
   /// The last byte was a CR: a following LF belongs to the same line end.
   private var isAfterCR = false
   private var isFirstLine = true
+  /// The last line was empty: another one has no effect.
+  private var isBetweenEvents = false
 
   /// - Parameter lastEventID: of the previous connection.
   init(maximumBytes: Int, form: ServerSentEventForm = .data, lastEventID: [UInt8] = []) {
@@ -51,6 +53,12 @@ struct ServerSentEvents: EventSplitter {
     while let first = unsafe rest.first {
       if isAfterCR, first == 0x0A { unsafe rest = unsafe rest.dropFirst() }
       isAfterCR = false
+      let emptyBytes = unsafe emptyLines(rest)
+      if emptyBytes > 0 {
+        isAfterCR = unsafe rest[rest.startIndex + emptyBytes - 1] == 0x0D
+        unsafe rest = unsafe rest.dropFirst(emptyBytes)
+        continue
+      }
       let piece = unsafe rest.prefix { $0 != 0x0A && $0 != 0x0D }
       guard unsafe line.count + piece.count <= maximumBytes + Self.longestFieldName else {
         throw EventTooLong(maximumBytes: maximumBytes)
@@ -71,6 +79,13 @@ struct ServerSentEvents: EventSplitter {
     }
   }
 
+  /// The bytes of the empty lines at the beginning that have no effect, because they follow another one. They are found in
+  /// one pass: a compressed response can have hundreds of millions.
+  func emptyLines(_ bytes: Slice<UnsafeRawBufferPointer>) -> Int {
+    guard isBetweenEvents, line.isEmpty else { return 0 }
+    return unsafe (bytes.firstIndex { $0 != 0x0A && $0 != 0x0D } ?? bytes.endIndex) - bytes.startIndex
+  }
+
   /// An event without its final empty line is discarded.
   mutating func end(into events: inout EventBatch) {}
 
@@ -80,6 +95,7 @@ struct ServerSentEvents: EventSplitter {
   private mutating func interpret(_ line: some Collection<UInt8>, into events: inout EventBatch) throws(EventTooLong) {
     let line = isFirstLine ? line.withoutByteOrderMark : line[...]
     isFirstLine = false
+    isBetweenEvents = line.isEmpty
     guard !line.isEmpty else { return dispatch(into: &events) }
     let name = line.prefix { $0 != UInt8(ascii: ":") }
     var value = line[name.endIndex...].dropFirst()

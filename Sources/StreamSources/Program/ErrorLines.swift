@@ -1,3 +1,5 @@
+import Events
+
 /// Splits a program's standard error into lines for the journal. Lines of white space are skipped. A line that is too long is
 /// returned at once, so that nothing waits for its end, and the rest of it is skipped.
 struct ErrorLines {
