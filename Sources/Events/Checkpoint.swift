@@ -3,7 +3,7 @@
 /// older version, or another source that the stream had before.
 public struct Checkpoint: Equatable, Sendable {
   /// The maximum size in bytes.
-  public static let maximumByteCount = 4096
+  public static let maximumByteCount = 9 << 10
 
   /// The position in the source's own format.
   public let bytes: [UInt8]

@@ -174,8 +174,8 @@ extension StreamHead.Sender: SavedRecord {
 struct ShardHeads: SavedRecord {
   var heads: [StreamHead] = []
 
-  /// Bytes in a claim, which is one entry of the log. If all do not fit, checkpoints are left out first (their sources
-  /// begin anew), then the streams without an event for the longest time (their ids continue by the clock).
+  /// Bytes in a claim, which is one entry of the log. If all do not fit, the largest checkpoints are left out first (their
+  /// sources begin anew), then the streams without an event for the longest time (their ids continue by the clock).
   static let byteCount = 1 << 20 - 8192
   private static let leastByteCount = 320
 
@@ -192,7 +192,12 @@ struct ShardHeads: SavedRecord {
     let bytes = StateFields.bytes(of: self)
     guard bytes.count > Self.byteCount else { return bytes }
     var less = self
-    for index in less.heads.indices { less.heads[index].checkpoint = nil }
+    var excess = bytes.count - Self.byteCount
+    func size(_ index: Int) -> Int { heads[index].checkpoint?.bytes.count ?? 0 }
+    for index in heads.indices.sorted(by: { size($0) > size($1) }) where excess > 0 {
+      excess -= size(index)
+      less.heads[index].checkpoint = nil
+    }
     while true {
       let bytes = StateFields.bytes(of: less)
       if bytes.count <= Self.byteCount { return bytes }

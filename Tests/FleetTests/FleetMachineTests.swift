@@ -47,6 +47,19 @@ import Testing
     #expect(machine.setStreams([], at: 0).contains(.fetch(false, stream: "s")) && !machine.isFetched("s"))
   }
 
+  @Test func aClaimLeavesOutTheLargestCheckpointsOnly() throws {
+    let heads = (0..<300).map { number in
+      var head = StreamHead(stream: "\(number)", time: 1)
+      head.checkpoint = Checkpoint([UInt8](repeating: 7, count: number < 150 ? 20 : Checkpoint.maximumByteCount))
+      return head
+    }
+    let bytes = ShardHeads(heads).bytes()
+    #expect(bytes.count <= ShardHeads.byteCount)
+    let read = try ShardHeads(bytes).heads
+    #expect(read.count == 300 && read.allSatisfy { (Int($0.stream) ?? 0) >= 150 || $0.checkpoint != nil })
+    #expect(read.count { $0.checkpoint != nil } > 250)
+  }
+
   // MARK: Waiting records
 
   /// The records that are appended by these actions, with the attempts to answer for.

@@ -45,11 +45,15 @@ func content(of id: UInt64) -> [UInt8] {
 }
 
 extension EventLog {
-  /// - Parameter noting: each with a checkpoint that contains its id.
+  /// - Parameter noting: each with a checkpoint that contains its id, in one of three cases with 5,000 digits.
   func appendContents(_ count: Int, noting: Bool = false) {
     for _ in 0..<count {
       var batch: EventBatch = [content(of: endPosition)]
-      if noting { batch.checkpoint = Checkpoint(Array(String(endPosition).utf8)) }
+      if noting {
+        let digits = Array(String(endPosition).utf8)
+        let zeros = endPosition % 3 == 0 ? 5000 - digits.count : 0
+        batch.checkpoint = Checkpoint(Array(repeating: UInt8(ascii: "0"), count: zeros) + digits)
+      }
       append(batch)
     }
   }
@@ -371,6 +375,54 @@ extension EventLog {
     #expect(try LogRemains(memory: dup(other.descriptor)).log().checkpoint == largest.checkpoint)
   }
 
+  /// The slots of large checkpoints, which an earlier program neither reads nor writes.
+  private func largeSlots(_ bytes: [UInt8]) -> Range<Int> {
+    let area = bytes.count - LogNote.areaBytes
+    return area + 9088..<area + 9088 + 2 * 9760
+  }
+
+  @Test func anEarlierProgramResumesFromTheLastCheckpointThatItKnows() throws {
+    let place = try DamagedRegion()
+    let log = try place.log()
+    log.append(numbered(1, count: 3))
+    for number in 2...6 as ClosedRange<UInt8> { log.append(numbered(number, count: 1, size: 5000)) }
+    #expect(try place.log().checkpoint == Checkpoint([UInt8](repeating: 6, count: 5000)))
+    let (whole, slots) = (place.bytes, largeSlots(place.bytes))
+    let former = try DamagedRegion(whole)
+    former.region.bytes[slots].indices.forEach { former.region.bytes[$0] = 0 }
+    let earlier = try former.log()
+    #expect(earlier.checkpoint == Checkpoint([1]) && earlier.heldIDs == log.heldIDs)
+    // What it writes is newer than what this program had written.
+    earlier.append(numbered(7, count: 1))
+    former.region.bytes[slots].copyBytes(from: whole[slots])
+    let later = try former.log()
+    #expect(later.checkpoint == Checkpoint([7]))
+    for number in 8...11 as ClosedRange<UInt8> {
+      let size = number % 2 == 0 ? 5000 : 1
+      later.append(numbered(number, count: 1, size: size))
+      #expect(try DamagedRegion(former.bytes).log().checkpoint == Checkpoint([UInt8](repeating: number, count: size)))
+    }
+  }
+
+  @Test(arguments: [1, 5000], [1, 5000]) func aPendingNoteLeavesTheActiveOneWhateverTheirSizes(
+    active: Int, pending: Int
+  ) throws {
+    for count in 1...4 as ClosedRange<UInt8> {
+      let place = try DamagedRegion()
+      let log = try place.log()
+      for number in 0..<count { log.append(numbered(number, count: 1, size: number == count - 1 ? active : 1)) }
+      let before = place.bytes
+      log.append(numbered(9, count: 3, size: pending))
+      var dying = place.bytes
+      dying.replaceSubrange(..<4096, with: before[..<4096])
+      let left = try DamagedRegion(dying)
+      let again = try left.log()
+      #expect(again.checkpoint == Checkpoint([UInt8](repeating: count - 1, count: active)))
+      again.append([[1], [2], [3], [4], [5]])
+      #expect(try left.log().checkpoint == again.checkpoint)
+    }
+  }
+
   @Test func aPartlyHeldBatchCommitsItsCheckpointWithTheRest() throws {
     let log = try makeLog(events: 3)
     log.hold(from: 100)
@@ -389,9 +441,10 @@ extension EventLog {
     #expect(try place.log().heldIDs == log.heldIDs)
   }
 
-  private func numbered(_ number: UInt8, count: Int) -> EventBatch {
+  /// - Parameter size: of the checkpoint.
+  private func numbered(_ number: UInt8, count: Int, size: Int = 1) -> EventBatch {
     var batch = EventBatch((0..<count).map { [UInt8](repeating: number, count: 20 + $0 % 7) })
-    batch.checkpoint = Checkpoint([number])
+    batch.checkpoint = Checkpoint([UInt8](repeating: number, count: size))
     return batch
   }
 

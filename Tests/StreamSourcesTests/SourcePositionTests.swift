@@ -31,6 +31,12 @@ import Testing
     let long = FieldValue([UInt8](repeating: 0xE9, count: Validators.limit))
     let longest = SourcePosition.poll(BodyDigest(value: 1), entityTag: long, lastModified: long)
     #expect(longest.checkpoint(fingerprint).flatMap { SourcePosition($0, fingerprint) } == longest)
+    let longestID = [UInt8](repeating: 0xE9, count: ServerSentEvents.longestID)
+    let furthest = SourcePosition.serverSentEvents(lastEventID: longestID, reconnectionTime: .seconds(3))
+    // With the digest of `distinct`.
+    let stored = PipelineCheckpoint(key: BodyDigest(value: 2), source: furthest.checkpoint(fingerprint))
+    let read = PipelineCheckpoint(stored.checkpoint)
+    #expect(read == stored && read.source.flatMap { SourcePosition($0, fingerprint) } == furthest)
   }
 
   @Test func foreignOrDamagedBytesAreNoPosition() throws {
@@ -94,6 +100,29 @@ import Testing
         #expect(await taker.next(1) == ["\(round + 1)"])
         let headers = try await thread.lastHeaders(key, at: upstream)
         #expect(headers["last-event-id"] == (round == 0 ? nil : "n\(round)"))
+        taker.cancel()
+      }
+    }
+  }
+
+  @Test func anEventIDOfEightKiBIsSentByTheNextProcess() async throws {
+    let kept = Kept()
+    let id = String(repeating: "x", count: ServerSentEvents.longestID - 1)
+    for round in 0..<2 {
+      try await withSourceThread { thread in
+        let taker = Taker(.max(1))
+        let body = Upstream.escaped("id: %n\(id)\ndata: %n\n\n")
+        let stream = HTTPStream(
+          HTTPConfiguration(url: upstream.url("/stream/\(key)?body=\(body)")),
+          format: .serverSentEvents, resumption: kept.resumption, on: thread
+        ) { Issue.record("\($0)") }
+        stream.map { batch in
+          kept.keep(batch)
+          return batch
+        }.subscribe(taker)
+        #expect(await taker.next(1) == ["\(round + 1)"])
+        let headers = try await thread.lastHeaders(key, at: upstream)
+        #expect(headers["last-event-id"] == (round == 0 ? nil : "1\(id)"))
         taker.cancel()
       }
     }

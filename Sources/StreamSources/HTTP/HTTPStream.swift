@@ -67,7 +67,6 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate final class Memory: SourceMemory<RestartMachine>, @unchecked Sendable {
     var lastEventID: [UInt8] = []
     var doubt = Doubt.none
-    var hasReportedStorage = false
   }
 }
 
@@ -130,16 +129,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     guard source.resumption != nil, position != nil || !id.isEmpty else { return nil }
     let new = SourcePosition.serverSentEvents(lastEventID: id, reconnectionTime: machine?.reconnectionTime)
     guard new != position else { return nil }
-    let checkpoint = new.checkpoint(fingerprint)
-    if checkpoint != nil {
-      position = new
-    } else if !source.memory.hasReportedStorage {
-      source.memory.hasReportedStorage = true
-      report(
-        .limited(
-          "an id of \(id.count) bytes is not stored: after a restart, events that followed an earlier id come again"))
-    }
-    return checkpoint
+    position = new
+    return new.checkpoint(fingerprint)
   }
 
   override func advance() {
