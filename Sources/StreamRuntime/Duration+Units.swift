@@ -13,4 +13,16 @@ extension Duration {
     let unit = units.first { milliseconds > 0 && milliseconds % $0.1 == 0 } ?? ("ms", 1)
     return "\(milliseconds / unit.1)\(unit.0)"
   }
+
+  /// For people, rounded up to a step that they notice: `20 ms`, `1.3 s`, `42 s`.
+  package var inSeconds: String {
+    let clamped = min(max(.zero, self), .seconds(1 << 33))
+    let milliseconds = (clamped.wholeNanoseconds + 999_999) / 1_000_000
+    let tenths = (milliseconds + 99) / 100
+    switch milliseconds {
+    case 0..<1000: return "\(milliseconds) ms"
+    case 1000...9900 where tenths % 10 != 0: return "\(tenths / 10).\(tenths % 10) s"
+    default: return "\((milliseconds + 999) / 1000) s"
+    }
+  }
 }

@@ -153,8 +153,7 @@ struct RestartMachine: TransferMachine {
         phase = .idle(due: max(now + serversPause, since + leastPause()))
         isResting = false
         guard serversPause >= Self.notedPause else { return recovered() }
-        let seconds = serversPause.wholeMilliseconds / 1000
-        return waits("the server has asked for \(seconds) s before the next request (retry)")
+        return waits("the server has asked for \(serversPause.inSeconds) before the next request (retry)")
       }
     }
     let failure = failure ?? HTTPFailure("the response ended without an event")

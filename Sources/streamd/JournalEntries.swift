@@ -69,11 +69,10 @@ extension Journal.Entry {
   init(_ report: SourceReport, of stream: String) {
     switch report {
     case .failing(let reason, let attempt, let retry):
-      let seconds = retry / .seconds(1)
+      let time = retry > .zero ? "in \(retry.inSeconds)" : "at once"
       self.init(
         .sourceFailing, .warning,
-        "source failing: \(reason); failure \(attempt) in a row, next try in \((seconds * 10).rounded() / 10) s",
-        [.stream(stream)])
+        "source failing: \(reason); failure \(attempt) in a row, next try \(time)", [.stream(stream)])
     case .waiting(let reason):
       self.init(.sourceWaiting, .notice, "source waits: \(reason)", [.stream(stream)])
     case .recovered(afterFailures: 0):

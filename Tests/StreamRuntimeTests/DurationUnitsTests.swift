@@ -13,6 +13,16 @@ struct DurationUnitsTests {
     #expect(duration.wholeMilliseconds == milliseconds)
   }
 
+  @Test(arguments: [
+    (Duration.zero, "0 ms"), (.seconds(-1), "0 ms"), (.nanoseconds(1), "1 ms"), (.milliseconds(20), "20 ms"),
+    (.microseconds(999_001), "1 s"), (.milliseconds(1000), "1 s"), (.milliseconds(1001), "1.1 s"),
+    (.milliseconds(1300), "1.3 s"), (.milliseconds(9900), "9.9 s"), (.milliseconds(9901), "10 s"),
+    (.milliseconds(41_500), "42 s"), (.seconds(86_400), "86400 s"),
+  ])
+  func aTimeForPeopleIsRoundedUpAndNeverNothing(duration: Duration, text: String) {
+    #expect(duration.inSeconds == text)
+  }
+
   @Test(arguments: [(Duration.seconds(Int64.max), Int.max), (.seconds(Int64.min), Int.min)])
   func overflowIsClampedToTheNearestValue(duration: Duration, number: Int) {
     #expect(duration.wholeNanoseconds == number)

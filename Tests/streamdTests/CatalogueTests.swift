@@ -29,6 +29,15 @@ import Testing
     ]
   }()
 
+  @Test(arguments: [
+    (Duration.zero, "at once"), (.milliseconds(20), "in 20 ms"), (.milliseconds(1040), "in 1.1 s"),
+    (.seconds(300), "in 300 s"),
+  ])
+  func aFailureNamesTheTimeUntilTheNextTry(time: Duration, text: String) {
+    let entry = Journal.Entry(.failing("x", attempt: 2, retryIn: time), of: "s")
+    #expect(entry.message == "source failing: x; failure 2 in a row, next try \(text)")
+  }
+
   @Test func fieldsOfTheCatalogueAreInEveryEntryOfTheirKind() throws {
     let path =
       #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/deploy/systemd/streamd.catalog"
