@@ -173,6 +173,10 @@ public final class StreamServer: Sendable {
     }
   }
 
+  /// Stores the events for which a stream's log has no room, in place of its oldest ones. After the server has stopped:
+  /// there are no subscribers that could read those.
+  public func storeOverflow(of name: String) { streams[name]?.log.appendOverflow() }
+
   /// The next event's id in a stream's log; nil: there is no such stream.
   public func endPosition(of name: String) -> UInt64? {
     streams[name]?.log.read { storage, _ in storage.endPosition }

@@ -19,8 +19,8 @@ final class RunningStreams: @unchecked Sendable {
     let takesValues: Bool
     /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
-    /// The event that its throttle holds back.
-    let hold = ThrottleHold()
+    /// The event that its throttle holds back; nil: it has no throttle.
+    let hold: ThrottleHold?
     /// Whether the fleet does not have it yet.
     var isNew = true
 
@@ -111,7 +111,7 @@ final class RunningStreams: @unchecked Sendable {
   /// Lets the streams' logs have what their throttles hold, from now on: the daemon stops. Thread-safe.
   /// - Parameter completed: called on any thread.
   func passHeld(completed: @escaping @Sendable () -> Void) {
-    queue.async { [self] in sources.open(feeds.values.map(\.hold), completed: completed) }
+    queue.async { [self] in sources.open(feeds.values.compactMap(\.hold), completed: completed) }
   }
 
   /// Returns when the logs have what these throttles hold, or when the source thread is late, as it may have stopped.
@@ -122,8 +122,15 @@ final class RunningStreams: @unchecked Sendable {
     _ = done.wait(timeout: .now() + .seconds(1))
   }
 
-  /// Writes all logs on disk and closes them. Called on the main thread; no append may follow.
-  func close(within timeout: Duration) { logs.close(within: timeout, on: queue) }
+  /// Writes all logs on disk and closes them. Called on the main thread, when there are no subscribers; no append may
+  /// follow.
+  func close(within timeout: Duration) {
+    // What throttles held was confirmed to its publishers. It waits if a subscriber had not read what it replaces.
+    queue.async { [self] in
+      for (name, feed) in feeds where feed.hold != nil { server.storeOverflow(of: name) }
+    }
+    logs.close(within: timeout, on: queue)
+  }
 
   private func makeLogs(of streams: [Configuration.Stream]) throws -> [(Configuration.Stream, LogStore.StoredLog)] {
     var made: [(Configuration.Stream, LogStore.StoredLog)] = []
@@ -165,7 +172,7 @@ final class RunningStreams: @unchecked Sendable {
       reports: FeedReports(of: stream.name, for: server, journal),
       publishSource: former?.activePublishSource ?? PublishSource(),
       takesValues: stream.source == .publish,
-      place: former?.place ?? ProgramPlace())
+      place: former?.place ?? ProgramPlace(), hold: stream.throttle.map { _ in ThrottleHold() })
     feed.publishSource.separatesPublishers = stream.share == .fleet
     feed.publishSource.isDirect = stream.isDirect
     feeds[stream.name] = feed
@@ -194,7 +201,7 @@ final class RunningStreams: @unchecked Sendable {
       from: source, on: sources, checkpoint: { checkpoint(true) },
       sinceLast: { [weak server, weak fleet] in
         fleet?.timeSinceLastEvent(of: name) ?? server?.timeSinceLastEvent(of: name)
-      }, hold: feed.hold
+      }, hold: feed.hold ?? ThrottleHold()
     ) { reports.take($0) }.setFailureType(to: StreamFailure.self)
   }
 }

@@ -128,6 +128,44 @@ import Testing
     try await stop()
   }
 
+  @Test func aConfirmedValueThatThrottleHoldsSurvivesAStopAlthoughASubscriberLeavesItNoRoom() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    func stream(_ throttle: String) -> String {
+      """
+      [streams.s]
+      publish = true
+      keep = "disk"
+      overflow = "block"
+      buffer = { bytes = "64KiB" }
+      replay = 2
+      \(throttle)
+
+      """
+    }
+    let values = ["1", String(repeating: "2", count: 40_000), String(repeating: "3", count: 40_000)]
+    func publish(_ values: [String]) async throws {
+      let program = try ChildProcess(
+        ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "pub", "s"], holdsInput: true)
+      await program.write(Array(values.map { $0 + "\n" }.joined().utf8))
+      program.endInput()
+      #expect(await program.end() == 0)
+    }
+    try daemon.start(stream(""))
+    try await publish(Array(values[..<2]))
+    try daemon.reload(stream(#"throttle = "1h""#))
+    try await publish([values[2]])
+    let connection = try StreamConnection(socket: daemon.folder.path("s"))
+    defer { connection.close() }
+    let subscriber = CreditProbe()
+    connection.stream("s").subscribe(subscriber)
+    subscriber.request(1)
+    #expect(await subscriber.next().data == Array(values[0].utf8))
+    #expect(await daemon.stop() == 0)
+    try daemon.start(stream(#"throttle = "1h""#))
+    #expect(try String(decoding: await daemon.newest(of: "s").data, as: UTF8.self) == values[2])
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func theOutputOfAShellPipelineIsPublishedOverRestarts() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(Self.stream())

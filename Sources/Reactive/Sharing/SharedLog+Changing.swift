@@ -71,6 +71,16 @@ extension SharedLog {
     return true
   }
 
+  /// Appends the values that did not fit or were set aside, although readers have not read what they replace: after
+  /// ``shutDown()``, when no reader will.
+  package func appendOverflow() {
+    state.withLock { state in
+      state.storage.hold(from: .max)
+      for input in state.waiting.take() { _ = state.storage.appendWhatFits(input) }
+      state.machine.setWaiting(0)
+    }
+  }
+
   /// Removes and returns the values that did not fit or were set aside, oldest first.
   package func takeOverflow() -> [Storage.Input] {
     state.withLock { state in
