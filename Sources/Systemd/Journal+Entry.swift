@@ -39,7 +39,7 @@ extension Journal {
     public var messageID: MessageID?
     /// Its urgency.
     public var priority: Priority
-    /// A sentence for people.
+    /// A sentence for people, without the names of the client and the stream: `text` begins with these.
     public var message: String
     /// The same for programs.
     public var fields: [Field]
@@ -55,34 +55,33 @@ extension Journal.Entry {
   /// Maximum bytes of a message or field: both can contain names and messages of peers, which must be bounded.
   static let textLimit = 4096
 
-  /// The entry in the journal's format, a list of `NAME=value`. Fields are escaped like the message: `journalctl -x`
+  /// The names of the client and the stream that the entry is about, then the message: `journalctl` prints no fields.
+  /// A client may have chosen the stream's name, which therefore never precedes the client's.
+  var text: String {
+    func value(_ field: Journal.Field) -> String? { fields.first { $0.name == field.name }?.value }
+    var names: [String] = []
+    if let client = value(.client(0)) {
+      names.append("client \(client)" + (value(.uid(0)).map { " (uid \($0))" } ?? ""))
+    }
+    if let stream = value(.stream("")) { names.append(stream) }
+    return (names + [message]).joined(separator: ": ")
+  }
+
+  /// The entry in the journal's format, a list of `NAME=value`. Fields are escaped like the text: `journalctl -x`
   /// prints them unchanged.
   var assignments: [String] {
-    var assignments = ["MESSAGE=" + Self.onOneLine(message), "PRIORITY=\(priority.rawValue)"]
+    var assignments = ["MESSAGE=" + Self.onOneLine(text), "PRIORITY=\(priority.rawValue)"]
     if let messageID { assignments.append("MESSAGE_ID=\(messageID)") }
     assignments.append("SYSLOG_IDENTIFIER=streamd")
     return assignments + fields.map { $0.name + "=" + Self.onOneLine($0.value) }
   }
 
-  /// The entry for a terminal: the message, then `stream=… client=… uid=…`, and a newline.
-  var line: String {
-    let suffixes = fields.map { field in
-      let name = field.name.hasPrefix("STREAMD_") ? String(field.name.dropFirst("STREAMD_".count)) : field.name
-      return " \(name.lowercased())=" + Self.quotedIfNeeded(Self.onOneLine(field.value))
-    }
-    return Self.onOneLine(message) + suffixes.joined() + "\n"
-  }
+  /// The entry for a terminal: its text and a newline.
+  var line: String { Self.onOneLine(text) + "\n" }
 
   /// Escapes text that a peer may have chosen: it must not forge a line or control a terminal.
   private static func onOneLine(_ text: String) -> String {
     clipped(text).escapedForTerminal
-  }
-
-  private static func quotedIfNeeded(_ value: String) -> String {
-    guard value.isEmpty || value.unicodeScalars.contains(where: { " \"=".unicodeScalars.contains($0) }) else {
-      return value
-    }
-    return value.unicodeScalars.reduce(into: "\"") { $0 += $1 == "\"" ? "\\\"" : String($1) } + "\""
   }
 
   private static func clipped(_ text: String) -> String {

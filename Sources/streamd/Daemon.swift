@@ -211,7 +211,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
 
   private func tick(every period: Duration) {
     if let late = watchdog?.tick(), !late.isEmpty {
-      journal.write(.progressLate, .warning, "\(late.count) of the event loops have not responded for \(period)")
+      journal.write(
+        .progressLate, .warning, "\(late.count) of the event loops have not responded for \(period.inUnits)")
     }
     if !isStopping { manager.notify(.status(status())) }
     MemoryReturn.trim(above: Self.cachedBytes)

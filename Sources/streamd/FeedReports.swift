@@ -1,4 +1,6 @@
+import Dispatch
 import Reactive
+import StreamRuntime
 import StreamServer
 import StreamSources
 import Systemd
@@ -9,14 +11,16 @@ final class FeedReports: Sendable {
   private let stream: String
   private let server: StreamServer
   private let journal: Journal
+  private let entries: Locked<FeedEntries>
 
   init(of stream: String, for server: StreamServer, _ journal: Journal) {
     (self.stream, self.server, self.journal) = (stream, server, journal)
+    entries = Locked(FeedEntries(of: stream))
   }
 
   func take(_ report: SourceReport) {
     if let state = SourceState(report) { status.set(state) }
-    journal.write(Journal.Entry(report, of: stream))
+    write { $0.take(report, at: $1) }
   }
 
   func take(_ report: PipelineReport) {
@@ -24,11 +28,24 @@ final class FeedReports: Sendable {
     case .valueError(let reason):
       server.countValueError(of: stream)
       status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
-      journal.write(Journal.Entry(valueError: reason, of: stream))
     case .passing: status.set(.healthy, of: .lastEvent)
-    case .process(let report):
-      if let state = SourceState(report) { status.set(state, of: .pipeline) }
-      journal.write(Journal.Entry(report, of: stream))
+    case .process(let report): if let state = SourceState(report) { status.set(state, of: .pipeline) }
+    }
+    write { $0.take(report, at: $1) }
+  }
+
+  /// Writes the entries of a report, and wakes up for those that are due later.
+  private func write(_ change: (inout FeedEntries, Duration) -> [Journal.Entry]) {
+    let now = Duration.nanoseconds(EventLoop.monotonicNow())
+    let (written, due) = entries.withLock { entries in
+      let former = entries.due
+      let written = change(&entries, now)
+      return (written, entries.due == former ? nil : entries.due)
+    }
+    written.forEach { journal.write($0) }
+    guard let due else { return }
+    DispatchQueue.global().asyncAfter(deadline: .now() + .nanoseconds((due - now).wholeNanoseconds)) { [weak self] in
+      self?.write { $0.passed(at: $1) }
     }
   }
 }

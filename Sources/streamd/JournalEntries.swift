@@ -1,5 +1,4 @@
 import StreamServer
-import StreamSources
 import Systemd
 
 extension Journal.Entry {
@@ -7,16 +6,16 @@ extension Journal.Entry {
   init(_ report: ServerReport) {
     switch report {
     case .clientRefused(let client, let stream, let reason):
-      self.init(.clientRefused, .notice, "client refused: \(reason)", client.fields(stream: stream))
+      self.init(.clientRefused, .notice, "refused: \(reason)", client.fields(stream: stream))
     case .clientDropped(let client, let reason):
-      self.init(.clientCutOff, .notice, "client disconnected: \(reason)", client.fields(stream: nil))
+      self.init(.clientCutOff, .notice, "disconnected: \(reason)", client.fields(stream: nil))
     case .clientLagged(let client, let stream, let lost):
       self.init(
-        .clientLagged, .notice, "client lagged: \(counted(Int(clamping: lost), "event")) lost",
+        .clientLagged, .notice, "lagged: \(counted(Int(clamping: lost), "event")) lost",
         client.fields(stream: stream))
     case .clientHoldsUp(let client, let stream, let unread):
       self.init(
-        .streamHeldUp, .warning, "source stalled by \(client), \(counted(Int(clamping: unread), "event")) behind",
+        .streamHeldUp, .warning, "stalls the source, \(counted(Int(clamping: unread), "event")) behind",
         client.fields(stream: stream))
     case .clientCutOff(let client, let stream, let unread):
       self.init(
@@ -26,7 +25,7 @@ extension Journal.Entry {
     case .valuesDropped(let client, let stream, let count):
       self.init(
         .limitReached, .warning,
-        "\(counted(count, "value")) of a client dropped: the stream waits for its subscribers",
+        "\(counted(count, "value")) dropped: the stream waits for its subscribers",
         client.fields(stream: stream))
     case .acceptingPaused(let error):
       self.init(.limitReached, .warning, "not accepting clients for 1 s: \(error)")
@@ -39,14 +38,14 @@ extension Journal.Entry {
       self.init(
         .limitReached, .warning, "connection refused: \(client.user) has \(reason)", client.fields(stream: nil))
     case .clientActs(let client, let stream, let what):
-      self.init(.clientActs, .debug, "client \(what)", client.fields(stream: stream))
+      self.init(.clientActs, .debug, what, client.fields(stream: stream))
     case .streamStale(let stream, let limit):
       self.init(
-        .streamStale, .warning, "stream stale: nothing has come for longer than expect_every, \(limit.inUnits)",
+        .streamStale, .warning, "stale: nothing has come for longer than expect_every, \(limit.inUnits)",
         [.stream(stream)])
     case .streamNotStale(let stream, let isIdle):
       self.init(
-        .streamNotStale, .info, "stream no longer stale" + (isIdle ? ": nothing is expected of it now" : ""),
+        .streamNotStale, .info, "no longer stale" + (isIdle ? ": nothing is expected of it now" : ""),
         [.stream(stream)])
     case .stateIncomplete(let stream, let lack):
       self.init(.stateIncomplete, .warning, "\(lack.sentence); it is refused", [.stream(stream)])
@@ -57,31 +56,6 @@ extension Journal.Entry {
         .limitReached, .warning,
         "\(counted(count, "event")) dropped: larger than the stream's limit, \(limit) bytes",
         [.stream(stream)])
-    }
-  }
-
-  /// The journal entry of an event on which a program of its stream failed.
-  init(valueError reason: String, of stream: String) {
-    self.init(.eventFailed, .warning, "event failed: \(reason)", [.stream(stream)])
-  }
-
-  /// The journal entry of a source's report.
-  init(_ report: SourceReport, of stream: String) {
-    switch report {
-    case .failing(let reason, let attempt, let retry):
-      let time = retry > .zero ? "in \(retry.inSeconds)" : "at once"
-      self.init(
-        .sourceFailing, .warning,
-        "source failing: \(reason); failure \(attempt) in a row, next try \(time)", [.stream(stream)])
-    case .waiting(let reason):
-      self.init(.sourceWaiting, .notice, "source waits: \(reason)", [.stream(stream)])
-    case .recovered(afterFailures: 0):
-      self.init(.sourceWaiting, .info, "source resumed", [.stream(stream)])
-    case .recovered(let failures):
-      self.init(.sourceRecovered, .info, "source recovered after \(counted(failures, "failure"))", [.stream(stream)])
-    case .limited(let what): self.init(.limitReached, .warning, "source limited: \(what)", [.stream(stream)])
-    case .said(let line):
-      self.init(.programSaid, .info, "program wrote: \(line)", [.stream(stream)])
     }
   }
 }

@@ -356,7 +356,7 @@ import Testing
     try await withServer(ServerLimits(workers: 1, lifetime: .milliseconds(100))) { harness in
       let client = try WireClient.ready(harness.path, Setup(maximumLifetime: .seconds(1 << 20)))
       #expect(try client.receive() == nil)
-      guard case .clientDropped(_, "silent for 0.1 seconds, the longest allowed")? = harness.reports.last else {
+      guard case .clientDropped(_, "silent for 100ms, the longest allowed")? = harness.reports.last else {
         Issue.record("not reported: \(harness.reports)")
         return
       }

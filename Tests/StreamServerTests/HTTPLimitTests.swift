@@ -109,7 +109,7 @@ import Testing
       harness.eventually { harness.server.statistics.accepted == UInt64(requests.count) }
       harness.eventually { harness.server.statistics.connections == 0 }
       let dropped = harness.reports.count {
-        if case .clientDropped(_, "did not read its response for 0.2 seconds") = $0 { true } else { false }
+        if case .clientDropped(_, "did not read its response for 200ms") = $0 { true } else { false }
       }
       #expect(dropped == requests.count, "\(harness.reports)")
       withExtendedLifetime(clients) {}

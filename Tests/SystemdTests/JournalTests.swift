@@ -10,31 +10,36 @@ struct JournalTests {
   @Test func theJournalGetsEveryFieldByItsName() {
     #expect(
       refusal.assignments == [
-        "MESSAGE=uid 1000 may not read \"pay\"", "PRIORITY=5", "MESSAGE_ID=3320c18bba324ef2aff62219dd39cf69",
+        "MESSAGE=client 7 (uid 1000): pay: uid 1000 may not read \"pay\"", "PRIORITY=5",
+        "MESSAGE_ID=3320c18bba324ef2aff62219dd39cf69",
         "SYSLOG_IDENTIFIER=streamd", "STREAMD_STREAM=pay", "STREAMD_CLIENT=7", "STREAMD_UID=1000",
       ])
     #expect(
       Journal.Entry(nil, .debug, "x").assignments == ["MESSAGE=x", "PRIORITY=7", "SYSLOG_IDENTIFIER=streamd"])
   }
 
-  @Test func standardErrorGetsTheSameContentOnOneLine() {
-    #expect(refusal.line == "uid 1000 may not read \"pay\" stream=pay client=7 uid=1000\n")
-    let odd = Journal.Entry(nil, .info, "m", [.stream("a b"), Journal.Field("STREAMD_X", "\"="), .client("")])
-    #expect(odd.line == #"m stream="a b" x="\"=" client="""# + "\n")
+  @Test func theTextBeginsWithTheNamesOfTheClientAndTheStream() {
+    #expect(refusal.line == "client 7 (uid 1000): pay: uid 1000 may not read \"pay\"\n")
+    func text(_ fields: Journal.Field...) -> String { Journal.Entry(nil, .info, "m", fields).text }
+    #expect(text() == "m")
+    #expect(text(.stream("quotes")) == "quotes: m")
+    #expect(text(.client(7)) == "client 7: m")
+    #expect(text(.uid(1000), .client(7)) == "client 7 (uid 1000): m")
+    #expect(text(Journal.Field("STREAMD_X", "y")) == "m")
   }
 
   @Test func externalTextCannotForgeALineOrControlATerminal() {
     let entry = Journal.Entry(nil, .info, "no stream \"a\nPRIORITY=0\u{1b}[2J\"", [.stream("b\r\nc")])
-    #expect(entry.line == #"no stream "a\nPRIORITY=0\u{1B}[2J" stream=b\r\nc"# + "\n")
-    #expect(entry.assignments.first == #"MESSAGE=no stream "a\nPRIORITY=0\u{1B}[2J""#)
+    #expect(entry.line == #"b\r\nc: no stream "a\nPRIORITY=0\u{1B}[2J""# + "\n")
+    #expect(entry.assignments.first == #"MESSAGE=b\r\nc: no stream "a\nPRIORITY=0\u{1B}[2J""#)
     #expect(entry.assignments.last == #"STREAMD_STREAM=b\r\nc"#)
   }
 
   @Test func charactersThatReorderOrHideTextAreEscaped() {
     let entry = Journal.Entry(
       nil, .info, "say \u{202E}txt.exe\u{2066} é \u{200B}\u{2028}\u{61C}\u{E0041}!", [.stream("\u{200F}a")])
-    let text = #"say \u{202E}txt.exe\u{2066} é \u{200B}\u{2028}\u{061C}\u{000E0041}!"#
-    #expect(entry.line == text + #" stream=\u{200F}a"# + "\n")
+    let text = #"\u{200F}a: say \u{202E}txt.exe\u{2066} é \u{200B}\u{2028}\u{061C}\u{000E0041}!"#
+    #expect(entry.line == text + "\n")
     #expect(entry.assignments.first == "MESSAGE=" + text)
     #expect(entry.assignments.last == #"STREAMD_STREAM=\u{200F}a"#)
   }
@@ -104,7 +109,7 @@ struct JournalTests {
     let expected =
       (1...20).map { "lag \($0)" } + [
         "feed is down",
-        "481 more such messages suppressed, the last: still the same window suppressed=481", "lag again",
+        "481 more such messages suppressed, the last: still the same window", "lag again",
       ]
     #expect(pipe.readToEnd() == expected.joined(separator: "\n") + "\n")
   }
@@ -118,7 +123,7 @@ struct JournalTests {
       #expect(clock.advance(by: FloodLimit.window) == 1)
     }
     #expect(journal.flush(within: .seconds(60)))
-    let summary = "980 more such messages suppressed, the last: full suppressed=980\n"
+    let summary = "980 more such messages suppressed, the last: full\n"
     let once = String(repeating: "full\n", count: 20) + summary
     #expect(pipe.readToEnd() == once + once + once)
   }
@@ -137,13 +142,13 @@ struct JournalTests {
     #expect(clock.advance(by: FloodLimit.window) == 2)
     #expect(journal.flush(within: .seconds(60)))
     let lines = pipe.readToEnd().split(separator: "\n")
-    #expect(lines.count { $0.hasSuffix("uid=1000") } == 20)
-    #expect(lines.contains("no client=500 stream=s uid=1001"))
-    #expect(lines.contains("alarm stream=quiet"))
+    #expect(lines.count { $0.contains(" (uid 1000): ") && $0.hasSuffix(": no") && !$0.contains("more") } == 20)
+    #expect(lines.contains("client 500 (uid 1001): s: no"))
+    #expect(lines.contains("quiet: alarm"))
     #expect(
       lines.contains(
-        "480 more such messages suppressed, the last: no client=499 stream=s499 uid=1000 suppressed=480"))
-    #expect(lines.contains("480 more such messages suppressed, the last: noise stream=loud suppressed=480"))
+        "client 499 (uid 1000): s499: 480 more such messages suppressed, the last: no"))
+    #expect(lines.contains("loud: 480 more such messages suppressed, the last: noise"))
   }
 
   @Test func subjectsBeyondTheLimitShareOneBurst() throws {
@@ -159,7 +164,7 @@ struct JournalTests {
     let passed = FloodLimit.subjectLimit + FloodLimit.burst
     #expect(lines.count == 2 * (passed + 1))
     #expect(
-      lines.last?.hasPrefix("\(1000 - passed) more such messages suppressed, the last: down stream=r1s999") == true)
+      lines.last == "r1s999: \(1000 - passed) more such messages suppressed, the last: down")
   }
 
   @Test func theEndReportsTheSuppressedEntries() throws {
@@ -167,7 +172,7 @@ struct JournalTests {
     let journal = Journal(destination: .descriptor(pipe.writing), time: TestClock().timekeeper)
     for _ in 0..<22 { journal.write(.clientRefused, .notice, "no") }
     #expect(journal.flush(within: .seconds(60)))
-    #expect(pipe.readToEnd().hasSuffix("no\n2 more such messages suppressed, the last: no suppressed=2\n"))
+    #expect(pipe.readToEnd().hasSuffix("no\n2 more such messages suppressed, the last: no\n"))
   }
 
   @Test func aStoppedReaderDelaysNothingAndTheLossIsReported() throws {  // row 34

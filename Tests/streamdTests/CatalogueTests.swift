@@ -21,12 +21,14 @@ import Testing
       .clientActs(client, stream: nil, what: ""), .eventsTooLarge(stream: "s", count: 1, limit: 1),
     ]
     let source: [SourceReport] = [
-      .failing("", attempt: 1, retryIn: .zero), .waiting(""), .recovered(afterFailures: 0),
-      .recovered(afterFailures: 1), .said(""),
+      .failing("", attempt: 1, retryIn: .zero), .recovered(afterFailures: 1), .waiting(""),
+      .recovered(afterFailures: 0),
+      .limited(""), .said(""),
     ]
-    return server.map { Journal.Entry($0) } + source.map { Journal.Entry($0, of: "s") } + [
-      Journal.Entry(valueError: "", of: "s"), Journal.Entry(.stateCutOff, .notice, "", [.stream("s")]),
-    ]
+    let pipeline: [PipelineReport] = [.valueError(""), .passing]
+    var entries = FeedEntries(of: "s")
+    return server.map { Journal.Entry($0) } + source.flatMap { entries.take($0, at: .zero) }
+      + pipeline.flatMap { entries.take($0, at: .zero) } + [Journal.Entry(.stateCutOff, .notice, "", [.stream("s")])]
   }()
 
   @Test(arguments: [

@@ -190,7 +190,7 @@ import Testing
     let last = reader.lastID
     #expect(await reader.next() == last + 1)
     try daemon.eventually("the refusal is reported") {
-      daemon.log.contains("client refused: uid \(getuid()) may not read \"t\"")
+      daemon.log.contains(": refused: uid \(getuid()) may not read \"t\"")
     }
     reader.connection.close()
   }

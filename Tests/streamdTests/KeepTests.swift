@@ -307,8 +307,8 @@ import Testing
     let daemon = try RestartedDaemon()
     try daemon.start(keptStream(keep: "disk"), state: "/proc/streamd")
     let before = try await daemon.events(20)
-    let sentence = "/proc/streamd: it cannot be created: No such file or directory stream=s"
-    #expect(daemon.log.contains("events are stored in memory, not on disk: \(sentence)"))
+    let sentence = "/proc/streamd: it cannot be created: No such file or directory"
+    #expect(daemon.log.contains("s: events are stored in memory, not on disk: \(sentence)\n"))
     let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
     #expect(
       String(decoding: catalogue[0].data, as: UTF8.self).contains(

@@ -35,8 +35,8 @@ import Testing
     #expect(row.contains(#""source":"exec""#))
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("program wrote: too warm stream=sensor"))
-    #expect(daemon.log.contains("source failing: sh exited with status 3;"))
+    #expect(daemon.log.contains("sensor: program wrote: too warm"))
+    #expect(daemon.log.contains("sensor: source failing: sh exited with status 3;"))
   }
 
   @Test func programsEndBeforeTheDaemonEvenIfTheyIgnoreSIGTERM() async throws {

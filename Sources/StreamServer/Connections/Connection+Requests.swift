@@ -156,7 +156,9 @@ extension Connection {
       lane.add(insert(request, lane, machine, gap: options.gaps ? missed ?? gap : nil, extras))
       worker.trace(
         identity, stream: stream.name,
-        isSingle ? "requests a value" : "subscribes from event \(position), with a demand of \(demand)")
+        isSingle
+          ? "requests a value"
+          : "subscribes from event \(position), with \(demand.max.map { "a credit of \($0)" } ?? "unlimited credit")")
     } catch {
       if case .rejected = error { return refuse(request, Refusal(stream.name, error)) }
       sendFailure(request, error)

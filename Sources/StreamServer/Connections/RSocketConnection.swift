@@ -116,7 +116,9 @@ class RSocketConnection: Connection {
     if holdsInput { lastReceivedAt = worker.loop.now }  // the client may have sent something: it is not read
     let silence = Duration.nanoseconds(Int64(silence))
     guard silence < lifetime else {
-      drop("silent for \(isPromised ? "its maximum lifetime of \(lifetime)" : "\(lifetime), the longest allowed")")
+      drop(
+        "silent for \(isPromised ? "its maximum lifetime of \(lifetime.inUnits)" : "\(lifetime.inUnits), the longest allowed")"
+      )
       return close()
     }
     setClock(after: lifetime - silence)

@@ -102,6 +102,7 @@ extension HTTPConnection {
   func timeIsOver(for response: MetricsResponse) {
     guard response.text == nil else { return checkReading() }
     respond(
-      Rejection(.serviceUnavailable, "the metrics were not rendered within \(times.stallTime)"), to: response.request)
+      Rejection(.serviceUnavailable, "the metrics were not rendered within \(times.stallTime.inUnits)"),
+      to: response.request)
   }
 }

@@ -185,7 +185,7 @@ final class HTTPConnection: Connection {
     let count = countUnread()
     if count != unreadByteCount || !isBlocked { (sentAt, unreadByteCount) = (worker.loop.now, count) }
     guard worker.loop.now - min(worker.loop.now, sentAt) < UInt64(times.stallTime / .nanoseconds(1)) else {
-      drop("did not read its response for \(times.stallTime)")
+      drop("did not read its response for \(times.stallTime.inUnits)")
       return close()
     }
     setClock(after: times.stallTime / Self.checks)

@@ -191,7 +191,7 @@ final class LogStore {
       isManagerLate = false
       journal.write(
         .stateNotKept, .warning,
-        "a kill may lose events: the service manager has not received all logs within \(Self.storeTime)")
+        "a kill may lose events: the service manager has not received all logs within \(Self.storeTime.inUnits)")
     }
     guard !notHeld.isEmpty else { return }
     defer { notHeld = [] }

@@ -1,0 +1,102 @@
+import StreamRuntime
+import StreamSources
+import Systemd
+
+/// Turns the reports of a stream's source and pipeline into journal entries. What fails and recovers again and again has
+/// one entry in a minute (`FailureNotes`); at the level debug, each failure has one. Knows no clock; times are those of
+/// the caller.
+struct FeedEntries {
+  private let stream: String
+  private var source = FailureNotes()
+  private var waits = FailureNotes()
+  /// The process of the pipeline's programs.
+  private var process = FailureNotes()
+  /// The events on which a program fails.
+  private var events = FailureNotes()
+
+  init(of stream: String) { self.stream = stream }
+
+  /// When `passed` must be called; nil: never.
+  var due: Duration? { [source.due, waits.due, process.due, events.due].compactMap(\.self).min() }
+
+  /// Takes a report of the source.
+  mutating func take(_ report: SourceReport, at now: Duration) -> [Journal.Entry] {
+    let before = passed(at: now)
+    switch report {
+    case .failing(let reason, _, let pause):
+      _ = waits.recovered(at: now)  // the failure says that it no longer waits
+      return before + [failure(source.failed(reason, at: now), reason, nextIn: pause)]
+    case .waiting(let reason):
+      return before + [wait(waits.failed(reason, at: now), reason)]
+    case .recovered:
+      let wait = waits.recovered(at: now).map { self.wait($0, "") }
+      return before + [source.recovered(at: now).map { failure($0, "") } ?? wait].compactMap(\.self)
+    case .limited(let what): return before + [limited(what)]
+    case .said(let line): return before + [entry(.programSaid, .info, "program wrote: \(line)")]
+    }
+  }
+
+  /// Takes a report of the pipeline.
+  mutating func take(_ report: PipelineReport, at now: Duration) -> [Journal.Entry] {
+    let before = passed(at: now)
+    switch report {
+    case .valueError(let reason): return before + [failedEvent(events.failed(reason, at: now), reason)]
+    case .passing: return before + [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
+    case .process(.failing(let reason, _, let pause)):
+      return before + [failure(process.failed(reason, at: now), reason, nextIn: pause)]
+    case .process(.recovered):
+      return before + [process.recovered(at: now).map { failure($0, "") }].compactMap(\.self)
+    case .process(.limited(let what)): return before + [limited(what)]
+    case .process(.waiting), .process(.said): return before  // these are reports of sources
+    }
+  }
+
+  /// Time has passed.
+  mutating func passed(at now: Duration) -> [Journal.Entry] {
+    [
+      source.passed(at: now).map { failure($0, "") }, waits.passed(at: now).map { wait($0, "") },
+      process.passed(at: now).map { failure($0, "") }, events.passed(at: now).map { failedEvent($0, "") },
+    ].compactMap(\.self)
+  }
+
+  private func failure(_ note: FailureNotes.Note, _ reason: String, nextIn pause: Duration = .zero) -> Journal.Entry {
+    let text = "source failing: \(reason); next try \(pause > .zero ? "in \(pause.inSeconds)" : "at once")"
+    return switch note {
+    case .began: entry(.sourceFailing, .warning, text)
+    case .repeated: entry(.sourceFailing, .debug, text)
+    case .many(let count, let last):
+      entry(.sourceFailing, .warning, "source failed \(times(count)) in the last minute, last: \(last)")
+    case .ended(let count): entry(.sourceRecovered, .info, "source recovered after \(counted(count, "failure"))")
+    }
+  }
+
+  private func wait(_ note: FailureNotes.Note, _ reason: String) -> Journal.Entry {
+    switch note {
+    case .began: entry(.sourceWaiting, .notice, "source waits: \(reason)")
+    case .repeated: entry(.sourceWaiting, .debug, "source waits: \(reason)")
+    case .many(let count, let last):
+      entry(.sourceWaiting, .notice, "source waited \(times(count)) in the last minute, last: \(last)")
+    case .ended: entry(.sourceWaiting, .info, "source resumed")
+    }
+  }
+
+  private func failedEvent(_ note: FailureNotes.Note, _ reason: String) -> Journal.Entry {
+    switch note {
+    case .began: entry(.eventFailed, .warning, "event failed: \(reason)")
+    case .repeated: entry(.eventFailed, .debug, "event failed: \(reason)")
+    case .many(let count, let last):
+      entry(.eventFailed, .warning, "\(counted(count, "event")) failed in the last minute, last: \(last)")
+    case .ended(let count): entry(.eventFailed, .info, "events no longer fail, after \(counted(count, "failure"))")
+    }
+  }
+
+  private func limited(_ what: String) -> Journal.Entry {
+    entry(.limitReached, .warning, "source limited: \(what)")
+  }
+
+  private func times(_ count: Int) -> String { count == 1 ? "once" : "\(count) times" }
+
+  private func entry(_ id: MessageID, _ priority: Journal.Priority, _ text: String) -> Journal.Entry {
+    Journal.Entry(id, priority, text, [.stream(stream)])
+  }
+}
