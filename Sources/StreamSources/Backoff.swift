@@ -25,3 +25,30 @@ public struct Backoff: Sendable, Equatable {
     return Swift.min(delay, max) * (0.5 + fraction / 2)
   }
 }
+
+/// The pauses after the failures of a source that runs. Only a source that has worked for `Backoff.max` since its last
+/// failure begins again with the least pause: one that always fails after its first event would else be restarted at
+/// that pace for ever. Precedent: Kubernetes, CrashLoopBackOff.
+struct BackoffSeries {
+  private let backoff: Backoff
+  private var failures = 0
+  /// The first run since the last failure; nil: none has worked.
+  private var worksSince: Duration?
+
+  init(_ backoff: Backoff) { self.backoff = backoff }
+
+  /// A run works since then.
+  mutating func works(since time: Duration) {
+    if worksSince == nil { worksSince = time }
+  }
+
+  /// A run has failed, or could not begin.
+  /// - Parameter fraction: as in `Backoff`.
+  /// - Returns: the pause.
+  mutating func failed(at now: Duration, fraction: Double) -> Duration {
+    if let worksSince, now - worksSince >= backoff.max { failures = 0 }
+    worksSince = nil
+    failures += 1
+    return backoff.delay(afterFailures: failures, fraction: fraction)
+  }
+}

@@ -7,7 +7,8 @@ import StreamRuntime
 /// Without demand no run begins. A failed run is retried after the delay of `Backoff`, or after the server's
 /// Retry-After if that is longer. After a response that ended well the next begins at once, or after the server's
 /// reconnection time, but the time between two beginnings is at least the least delay of the backoff. After a program
-/// that ended well the next run begins after that delay.
+/// that ended well the next run begins after that delay. The delay after failures grows until the source has worked for
+/// its maximum, however many events came (`BackoffSeries`).
 struct RestartMachine: TransferMachine {
   /// The action that the caller must perform.
   enum Action: Equatable {
@@ -23,7 +24,7 @@ struct RestartMachine: TransferMachine {
   }
 
   /// A response without an event that lasted at least this long was a quiet one closed by a server or a proxy; a
-  /// shorter one is the failure of a server without a stream. Also ends a series of failures.
+  /// shorter one is the failure of a server without a stream.
   static let healthyTime = Duration.seconds(1)
 
   /// A pause between two responses of at least this length is reported.
@@ -32,11 +33,11 @@ struct RestartMachine: TransferMachine {
   /// The `retry` of server-sent events; nil: none.
   var reconnectionTime: Duration?
   private let retry: Backoff
+  private var series: BackoffSeries
   private var random: SplitMix
   private var phase = Phase.idle(due: .zero)
   private var demand = Subscribers.Demand.none
-  /// Failures in a row, for the backoff. The start of a response does not end the series; an event or `healthyTime`
-  /// does.
+  /// Failures in a row, for reports. The start of a response does not end the row; an event or `healthyTime` does.
   private(set) var failures = 0
   /// Whether the last report was a failure or a wait.
   private var isFailing = false
@@ -46,6 +47,7 @@ struct RestartMachine: TransferMachine {
 
   init(retry: Backoff, seed: UInt64) {
     self.retry = retry
+    series = BackoffSeries(retry)
     random = SplitMix(seed: seed)
   }
 
@@ -105,6 +107,7 @@ struct RestartMachine: TransferMachine {
   mutating func answered(at now: Duration) -> SourceReport? {
     if case .running(let since, nil, let hasDelivered) = phase {
       phase = .running(since: since, answeredAt: now, hasDelivered: hasDelivered)
+      series.works(since: now)
     }
     return recovered()
   }
@@ -157,25 +160,36 @@ struct RestartMachine: TransferMachine {
       }
     }
     let failure = failure ?? HTTPFailure("the response ended without an event")
-    return failed(failure.sentence, retryAfter: failure.retryAfter, at: now)
+    return fail(failure.sentence, retryAfter: failure.retryAfter, at: now)
   }
 
   /// A program's run has ended without a failure.
   /// - Returns: the report for the operator.
   mutating func endedWell(at now: Duration) -> SourceReport? {
+    noteRun()
     phase = .idle(due: now + leastPause())
     defer { failures = 0 }
     return recovered()
   }
 
-  /// The run has failed, or could not begin.
-  /// - Parameter retryAfter: the server's Retry-After, from now on.
+  /// A program's run has failed, or could not begin.
   /// - Returns: the report for the operator.
-  mutating func failed(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
+  mutating func failed(_ sentence: String, at now: Duration) -> SourceReport {
+    noteRun()
+    return fail(sentence, at: now)
+  }
+
+  /// A program works as soon as it runs.
+  private mutating func noteRun() {
+    if case .running(let since, _, _) = phase { series.works(since: since) }
+  }
+
+  /// - Parameter retryAfter: the server's Retry-After, from now on.
+  private mutating func fail(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
     failures += 1
     isFailing = true
     isResting = retryAfter != nil
-    let pause = max(retry.delay(afterFailures: failures, fraction: random.fraction()), serversPause)
+    let pause = max(series.failed(at: now, fraction: random.fraction()), serversPause)
     let delay = max(pause, min(retryAfter ?? .zero, UpstreamHost.longestRest))
     phase = .idle(due: now + delay)
     return .failing(sentence, attempt: failures, retryIn: delay)

@@ -187,6 +187,84 @@ import Testing
     #expect(try #require(time(machine.next(at: .seconds(1)))) == .seconds(2))
   }
 
+  /// The pauses after runs that each last this long, have an event and fail.
+  private func pauses(
+    _ machine: inout RestartMachine, from now: inout Duration, runs: Int, lasting time: Duration, isProgram: Bool
+  ) -> [Duration] {
+    (0..<runs).map { _ in
+      #expect(machine.next(at: now) == .begin)
+      if !isProgram { _ = machine.answered(at: now) }
+      _ = machine.delivered()
+      now += time
+      let report = isProgram ? machine.failed("down", at: now) : machine.ended(down, at: now)
+      guard case .failing("down", attempt: 1, let pause)? = report else {
+        Issue.record("not reported: \(String(describing: report))")
+        return .zero
+      }
+      now += pause
+      return pause
+    }
+  }
+
+  @Test(arguments: [true, false]) func aSourceThatFailsAfterEachEventBacksOff(isProgram: Bool) {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.seconds(1000)
+    let pauses = pauses(&machine, from: &now, runs: 20, lasting: .milliseconds(10), isProgram: isProgram)
+    for (index, pause) in pauses.enumerated() {
+      let most = min(.seconds(1) * (1 << index), .seconds(60))
+      #expect(pause >= most / 2 && pause <= most, "\(index)")
+    }
+  }
+
+  @Test(arguments: [true, false]) func aRunAsLongAsTheLongestPauseEndsTheSeries(isProgram: Bool) {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.seconds(1000)
+    _ = pauses(&machine, from: &now, runs: 20, lasting: .zero, isProgram: isProgram)
+    let short = pauses(&machine, from: &now, runs: 1, lasting: .seconds(59), isProgram: isProgram)
+    #expect(short[0] >= .seconds(30))
+    let stable = pauses(&machine, from: &now, runs: 2, lasting: .seconds(60), isProgram: isProgram)
+    #expect(stable.allSatisfy { $0 <= .seconds(1) })
+  }
+
+  @Test func runsThatEndWellCountTogetherAsAStableRun() {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.seconds(1000)
+    _ = pauses(&machine, from: &now, runs: 20, lasting: .zero, isProgram: false)
+    for (runs, longest) in [(10, Duration.seconds(60)), (40, .seconds(1))] {
+      for _ in 0..<runs {  // each takes a second and a pause
+        #expect(machine.next(at: now) == .begin)
+        _ = machine.answered(at: now)
+        _ = machine.delivered()
+        now += .seconds(1)
+        _ = machine.ended(nil, at: now)
+        now += .seconds(1)
+      }
+      let after = pauses(&machine, from: &now, runs: 1, lasting: .zero, isProgram: false)
+      #expect(after[0] >= longest / 2 && after[0] <= longest)
+    }
+  }
+
+  @Test func aResponseThatDoesNotBeginIsNoStableRun() {
+    var machine = machine()
+    machine.request(.unlimited)
+    var now = Duration.seconds(1000)
+    var last = Duration.zero
+    for _ in 0..<20 {
+      #expect(machine.next(at: now) == .begin)
+      now += .seconds(100)
+      guard case .failing(_, _, let pause)? = machine.ended(down, at: now) else {
+        Issue.record("not reported")
+        return
+      }
+      now += pause
+      last = pause
+    }
+    #expect(last >= .seconds(30))
+  }
+
   @Test func aSuccessfulRunIsARecoveryAndRestartsAfterTheLeastPause() throws {
     var machine = machine()
     machine.request(.unlimited)
