@@ -13,6 +13,8 @@ package struct KeyDefinition: Hashable, Sendable {
 package struct EventKeyReader: Sendable {
   private var finder: JSONFinder
   private let hasTombstones: Bool
+  /// The number of events read that are not JSON texts.
+  package private(set) var malformedCount: UInt64 = 0
 
   /// The first byte of a key's normal form, which keeps keys of different types apart.
   private enum Kind {
@@ -57,7 +59,11 @@ package struct EventKeyReader: Sendable {
   /// Appends the key to `bytes`; nothing if there is no key.
   /// - Returns: whether the event is a tombstone.
   @inline(__always) private mutating func read(_ event: Span<UInt8>, into bytes: inout [UInt8]) -> Bool {
-    guard finder.find(in: event), let place = finder[0] else { return false }
+    guard finder.find(in: event) else {
+      malformedCount &+= 1
+      return false
+    }
+    guard let place = finder[0] else { return false }
     Self.append(event.extracting(place), to: &bytes)
     guard hasTombstones, let flag = finder[1] else { return false }
     return event[flag.lowerBound] == UInt8(ascii: "t")

@@ -95,7 +95,15 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     return isComplete
   }
 
-  private var isComplete: Bool {
+  /// Examines what was added to the bytes since the last call.
+  ///
+  /// - Returns: whether they can be the beginning of a text. Once they cannot, no further call is useful.
+  package mutating func continues(in bytes: Span<UInt8>) -> Bool {
+    unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: bytes.count) }
+  }
+
+  /// Whether the bytes that were examined are one text.
+  package var isComplete: Bool {
     guard depth == 0 else { return false }
     switch phase {
     case .afterValue, .zero, .integer, .fraction, .exponentDigits: return true

@@ -22,6 +22,9 @@ public struct MediaType: Sendable {
     }
   }
 
+  /// Whether it is JSON, or a format in JSON (RFC 6839, section 3.1).
+  public var isJSON: Bool { name == "application/json" || name.hasSuffix("+json") }
+
   /// Returns the index of the type in `offered` that an Accept field prefers.
   ///
   /// The most specific range that includes a type gives its quality; of equal ones the first wins, but a type that only

@@ -15,6 +15,7 @@ public enum Status: Int, Sendable, CaseIterable {
   case contentTooLarge = 413
   case uriTooLong = 414
   case unsupportedMediaType = 415
+  case unprocessableContent = 422
   case upgradeRequired = 426
   case tooManyRequests = 429
   case requestHeaderFieldsTooLarge = 431
@@ -42,6 +43,7 @@ public enum Status: Int, Sendable, CaseIterable {
     case .contentTooLarge: "Content Too Large"
     case .uriTooLong: "URI Too Long"
     case .unsupportedMediaType: "Unsupported Media Type"
+    case .unprocessableContent: "Unprocessable Content"
     case .upgradeRequired: "Upgrade Required"
     case .tooManyRequests: "Too Many Requests"
     case .requestHeaderFieldsTooLarge: "Request Header Fields Too Large"

@@ -42,6 +42,8 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var message: String?
   /// Events on which its pipeline failed, as in `$stats`.
   package var errors: UInt64?
+  /// Events and published values that are not JSON, as in `$stats`.
+  package var malformed: UInt64?
   package var subscribers: Int?
   package var lastID: UInt64?
   /// The number of keys in its state; absent for a stream without keys.
@@ -56,17 +58,18 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
-    message: String? = nil, errors: UInt64? = nil, subscribers: Int? = nil, lastID: UInt64? = nil,
+    message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, subscribers: Int? = nil,
+    lastID: UInt64? = nil,
     keys: Int? = nil, incompleteSince: UInt64? = nil, staleSince: UInt64? = nil, fleet: Fleet? = nil
   ) {
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
-    (self.state, self.message, self.errors) = (state, message, errors)
+    (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
     (self.subscribers, self.lastID, self.staleSince, self.fleet) = (subscribers, lastID, staleSince, fleet)
     (self.keys, self.incompleteSince) = (keys, incompleteSince)
   }
 
   private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, errors, subscribers, keys, fleet
+    case name, description, type, source, state, message, errors, malformed, subscribers, keys, fleet
     case lastID = "last_id"
     case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"

@@ -11,6 +11,8 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package var eventsIn: UInt64?
     package var bytesIn: UInt64?
     package var errors: UInt64?
+    /// As in `CatalogueEntry`.
+    package var malformed: UInt64?
     package var eventsOut: UInt64?
     package var bytesOut: UInt64?
     package var lag: UInt64?
@@ -30,7 +32,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package init(name: String) { self.name = name }
 
     private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest, fresh, errors, keys
+      case name, state, subscribers, lag, newest, fresh, errors, malformed, keys
       case stateBytes = "state_bytes"
       case staleSince = "stale_since"
       case eventsIn = "events_in"
@@ -57,6 +59,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
   package var eventsIn: UInt64?
   package var bytesIn: UInt64?
   package var errors: UInt64?
+  package var malformed: UInt64?
   package var eventsOut: UInt64?
   package var bytesOut: UInt64?
   package var writes: UInt64?
@@ -70,7 +73,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
   package init() {}
 
   private enum CodingKeys: String, CodingKey {
-    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors, fleet
+    case version, streams, connections, subscribers, publishers, accepted, refused, writes, errors, malformed, fleet
     case configurationError = "configuration_error"
     case uptimeSeconds = "uptime_seconds"
     case uptimeMicroseconds = "uptime_microseconds"

@@ -165,6 +165,11 @@ public final class StreamServer: Sendable {
     streams[name]?.countValueError()
   }
 
+  /// Counts events that a stream's pipeline has removed, as they are not JSON.
+  public func countMalformed(of name: String, _ count: Int) {
+    streams[name]?.countMalformed(count)
+  }
+
   /// The checkpoint in a stream's log, from which its source resumes; nil: none.
   /// - Parameter isOfEvent: whether the checkpoint is valid only with its events: nil if the log has no events.
   public func checkpoint(of name: String, isOfEvent: Bool) -> Checkpoint? {
@@ -324,6 +329,7 @@ public final class StreamServer: Sendable {
       eventsIn: byStream.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
       bytesIn: byStream.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
       errors: byStream.reduce(retired.errors) { $0 &+ $1.errors },
+      malformed: byStream.reduce(retired.malformed) { $0 &+ $1.malformed },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },
@@ -395,12 +401,14 @@ struct RetiredCounts {
   private(set) var eventsIn: UInt64 = 0
   private(set) var bytesIn: UInt64 = 0
   private(set) var errors: UInt64 = 0
+  private(set) var malformed: UInt64 = 0
 
   mutating func add(_ stream: ServedStream) {
     let counts = stream.statistics(hasLag: false)
     eventsIn &+= counts.eventsIn
     bytesIn &+= counts.bytesIn
     errors &+= counts.errors
+    malformed &+= counts.malformed
   }
 }
 

@@ -32,10 +32,11 @@ struct FailureNotes {
   var due: Duration? { isHeldBack ? end : nil }
 
   /// Call `passed` before, with the same time.
-  mutating func failed(_ reason: String, at now: Duration) -> Note {
+  /// - Parameter number: of failures, for the same reason.
+  mutating func failed(_ reason: String, count number: Int = 1, at now: Duration) -> Note {
     defer { isFailing = true }
-    count += 1
-    unnoted = (unnoted.count + 1, reason)
+    count += number
+    unnoted = (unnoted.count + number, reason)
     guard !isFailing, !isHeldBack else { return .repeated }
     guard end == nil else {
       (isHeldBack, hasRecovered) = (true, true)

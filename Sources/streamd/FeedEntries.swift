@@ -6,6 +6,9 @@ import Systemd
 /// one entry in a minute (`FailureNotes`); at the level debug, each failure has one. Knows no clock; times are those of
 /// the caller.
 struct FeedEntries {
+  /// Why an event was removed by `validate`.
+  static let noJSON = "it is not JSON, which the stream requires (validate)"
+
   private let stream: String
   private var source = FailureNotes()
   private var waits = FailureNotes()
@@ -41,6 +44,8 @@ struct FeedEntries {
     let before = passed(at: now)
     switch report {
     case .valueError(let reason): return before + [failedEvent(events.failed(reason, at: now), reason)]
+    case .malformed(let count):
+      return before + [failedEvent(events.failed(Self.noJSON, count: count, at: now), Self.noJSON)]
     case .passing: return before + [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
     case .process(.failing(let reason, _, let pause)):
       return before + [failure(process.failed(reason, at: now), reason, nextIn: pause)]

@@ -28,6 +28,9 @@ final class FeedReports: Sendable {
     case .valueError(let reason):
       server.countValueError(of: stream)
       status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
+    case .malformed(let count):
+      server.countMalformed(of: stream, count)
+      status.set(.failing("the last event failed: \(FeedEntries.noJSON)"), of: .lastEvent)
     case .passing: status.set(.healthy, of: .lastEvent)
     case .process(let report): if let state = SourceState(report) { status.set(state, of: .pipeline) }
     }

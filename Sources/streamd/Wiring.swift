@@ -42,6 +42,8 @@ extension StreamConfiguration {
       read: AccessRules(stream.read),
       write: stream.write.map { AccessRules($0) } ?? .owner)
     (expectEvery, key) = (stream.expectEvery, stream.key)
+    requiresJSON = stream.validate == .json
+    hasJSONSource = stream.jq != nil || stream.source.kind == "timer"
     if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
   }
 }
@@ -119,7 +121,10 @@ extension Configuration.Stream {
   /// Whether nothing between a source and the stream's log holds an event back.
   var isDirect: Bool { transform == JQTransform() && throttle == nil && share != .fleet }
 
-  /// The operators between a source and the stream's log: jq, distinct, throttle.
+  /// Whether events of its source are dropped that are not JSON; published values are refused before.
+  var validatesSource: Bool { validate == .json && source != .publish }
+
+  /// The operators between a source and the stream's log: validate, jq, distinct, throttle.
   ///
   /// - Parameters:
   ///   - checkpoint: in the stream's log.
@@ -131,7 +136,7 @@ extension Configuration.Stream {
     checkpoint: @escaping @Sendable () -> Checkpoint?, sinceLast: @escaping @Sendable () -> Duration?,
     hold: ThrottleHold, report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
-    var events = source
+    var events = validatesSource ? source.validJSON(report: report) : source
     let transform = transform
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)

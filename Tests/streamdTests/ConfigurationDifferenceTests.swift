@@ -65,6 +65,7 @@ import Testing
     #expect(change { $0.jq = "." }.hasOtherFeed)
     #expect(change { $0.distinct = .whole }.hasOtherFeed)
     #expect(change { $0.throttle = .seconds(1) }.hasOtherFeed)
+    #expect(change { $0.validate = .json }.hasOtherFeed)
     // Paths are read where the events enter the log.
     #expect(change { $0.key = KeyDefinition(key: ".a | .b") }.hasOtherFeed)
     #expect(!change { $0.key = KeyDefinition(key: ".a.b", tombstone: ".gone") }.hasOtherFeed)

@@ -484,6 +484,8 @@ struct ConfigurationErrorTests {
     ("key = \".a | nope\"", "key: not a jq program: nope/0 is not defined"),
     ("key = \"\"", "key: expected a jq program such as \".symbol\", got \"\""),
     ("tombstone = \".b\"", "tombstone: expected tombstone only with key"),
+    ("validate = \"xml\"", "validate: expected \"no\" or \"json\", got \"xml\""),
+    ("validate = \"jsn\"", "validate: expected \"no\" or \"json\", got \"jsn\""),
     ("max_keys = 5", "max_keys: expected max_keys only with key"),
     ("throttle = \"0s\"", "throttle: expected a duration from 1ms to 365d, got \"0s\""),
     ("throttle = 5", "throttle: expected a duration such as \"30s\", got 5"),

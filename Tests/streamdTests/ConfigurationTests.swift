@@ -155,6 +155,7 @@ struct ConfigurationTests {
       description = "All of it"
       type = "text/plain; charset=utf-8"
       timer = { every = "1h", leeway = "10s", times = 7 }
+      validate = "no"
       jq = ".[]"
       distinct = ".id"
       throttle = "500ms"
@@ -191,6 +192,16 @@ struct ConfigurationTests {
     stream.keep = .disk
     stream.read = [.anyone, .user(0), .group(0), .user(1000), .group(4_294_967_294)]
     #expect(configuration.streams == [stream])
+  }
+
+  @Test func onlyStreamsWithATypeOfJSONAreValidated() throws {
+    func text(_ type: String) -> String { "[streams.s]\npublish = true\ntype = \"\(type)\"\nvalidate = \"json\"\n" }
+    #expect(try parse(text("application/json")).streams[0].validate == .json)
+    #expect(try parse(text("application/geo+json; a=b")).streams[0].validate == .json)
+    #expect(
+      errors(text("text/plain")) == [
+        "test.toml:4: streams.s.validate: expected a type of JSON with validate = \"json\", such as \"application/json\""
+      ])
   }
 
   @Test func blockTimeoutHasADefaultAndCanBeNever() throws {

@@ -79,7 +79,7 @@ struct DefinitionDigestTests {
     let pipelines: [(inout Configuration.Stream) -> Void] = [
       { $0.jq = "." }, { $0.jq = ".a" }, { $0.distinct = .whole }, { $0.distinct = .by("true") },
       { $0.distinct = .by(".") },
-      { $0.throttle = .seconds(1) }, { $0.throttle = .milliseconds(1) },
+      { $0.throttle = .seconds(1) }, { $0.throttle = .milliseconds(1) }, { $0.validate = .json },
     ]
     digests += pipelines.map { digest(.publish, $0) }
     #expect(Set(digests).count == digests.count)

@@ -39,6 +39,36 @@ import Testing
     #expect(daemon.log.contains("sensor: source failing: sh exited with status 3;"))
   }
 
+  @Test func whatIsNotJSONIsDroppedFromASourceAndCounted() async throws {
+    let daemon = try DaemonProcess(
+      #"""
+      [streams.sensor]
+      exec = { command = ["sh", "-c", 'echo 1; echo "too warm"; echo 2; exec sleep 1000'] }
+      validate = "json"
+      [streams.any]
+      exec = { command = ["sh", "-c", 'echo 1; echo "too warm"; echo 2; exec sleep 1000'] }
+      replay = 9
+      """#)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("sensor").values.makeAsyncIterator()
+    for value in ["1", "2"] { #expect(try await events.next().map(text) == value) }
+    var all = connection.stream("any").values.makeAsyncIterator()
+    for value in ["1", "too warm", "2"] { #expect(try await all.next().map(text) == value) }
+    var catalogue = connection.stream("$streams").values.makeAsyncIterator()
+    let rows = try #require(try await catalogue.next().map(text))
+    #expect(rows.components(separatedBy: #""malformed":1"#).count == 3, "\(rows)")
+    let status = try ChildProcess(ChildProcess.built("streamctl"), ["--socket", daemon.socket, "status"])
+    #expect(
+      await status.text(of: status.output).split(separator: "\n").contains {
+        $0.split(separator: " ") == ["malformed", "2"]
+      })
+    #expect(await status.end() == 0)
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(daemon.log.contains("sensor: event failed: it is not JSON, which the stream requires (validate)\n"))
+    #expect(!daemon.log.contains("any: "))
+  }
+
   @Test func programsEndBeforeTheDaemonEvenIfTheyIgnoreSIGTERM() async throws {
     let daemon = try DaemonProcess(
       #"""

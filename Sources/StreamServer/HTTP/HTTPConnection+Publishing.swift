@@ -17,6 +17,8 @@ final class PublishingRequest {
   fileprivate var decoder: BodyDecoder
   /// Of a value in part.
   fileprivate var part: [UInt8] = []
+  /// Of that part, as far as it has come, if the stream requires JSON: a large value is examined in slices.
+  private var examination = JSONSyntax.Examination()
   fileprivate var arrived = EventBatch()
   /// Values that the source was given.
   fileprivate var count: UInt64 = 0
@@ -66,47 +68,66 @@ final class PublishingRequest {
   /// Values before one that the stream cannot hold are kept.
   fileprivate func restore(_ saved: SavedHTTP) {
     (part, count) = (saved.part, saved.count)
-    for value in saved.values.map(\.bytes) + (saved.part.isEmpty ? [] : [saved.part]) {
-      let isWhole = arrived.count < saved.values.count
-      if let error = stream.valueError(ofSize: value.count, isWhole: isWhole) {
-        let number = count + UInt64(arrived.count) + 1
-        refusal = Rejection(.contentTooLarge, hasLines ? "value \(number): \(error)" : error)
-        return
+    do throws(Rejection) {
+      for value in saved.values.map(\.bytes) {
+        try checkSize(value.count)
+        if stream.wantsJSON, !JSONSyntax.holds(for: value.span) { throw malformed() }
+        arrived.append(value)
       }
-      if isWhole { arrived.append(value) }
+      try checkSize(part.count, isWhole: false)
+    } catch {
+      refusal = error
     }
   }
 
   /// Takes a part of the body in.
-  /// - Throws: 413 for a value that the stream cannot hold; what comes before it is taken.
+  /// - Throws: 413 for a value that the stream cannot hold, 422 for one that is not JSON, if the stream requires that; what
+  ///   comes before it is taken.
   fileprivate func take(_ bytes: Span<UInt8>) throws(Rejection) {
     guard hasLines else { return try append(bytes) }
     var start = 0
     for index in 0..<bytes.count where bytes[index] == UInt8(ascii: "\n") {
       try append(bytes.extracting(start..<index))
-      endLine()
+      try endLine()
       start = index + 1
     }
     try append(bytes.extracting(start..<bytes.count))
   }
 
   private func append(_ bytes: Span<UInt8>) throws(Rejection) {
-    if let sentence = stream.valueError(ofSize: part.count + bytes.count, isWhole: false) {
-      throw Rejection(.contentTooLarge, hasLines ? "value \(count + UInt64(arrived.count) + 1): \(sentence)" : sentence)
-    }
+    try checkSize(part.count + bytes.count, isWhole: false)
     unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }
+    if stream.wantsJSON, !examination.continues(in: part.span) { throw malformed() }
+  }
+
+  private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
+    guard let sentence = stream.valueError(ofSize: byteCount, isWhole: isWhole) else { return }
+    throw rejection(.contentTooLarge, sentence)
+  }
+
+  private func malformed() -> Rejection { rejection(.unprocessableContent, stream.refuseMalformed()) }
+
+  /// Of the next value.
+  private func rejection(_ status: Status, _ sentence: String) -> Rejection {
+    Rejection(status, hasLines ? "value \(count + UInt64(arrived.count) + 1): \(sentence)" : sentence)
   }
 
   /// Empty lines, which some programs add at the end, are no values.
-  private func endLine() {
+  private func endLine() throws(Rejection) {
     if part.last == UInt8(ascii: "\r") { part.removeLast() }
-    if !part.isEmpty { arrived.append(part) }
+    if !part.isEmpty { try endValue() }
+    examination.restart()
     part.removeAll(keepingCapacity: true)
   }
 
+  private func endValue() throws(Rejection) {
+    if stream.wantsJSON, !(examination.continues(in: part.span) && examination.isComplete) { throw malformed() }
+    arrived.append(part)
+  }
+
   /// The body has ended.
-  fileprivate func finishBody() {
-    if hasLines { endLine() } else { arrived.append(part) }
+  fileprivate func finishBody() throws(Rejection) {
+    if hasLines { try endLine() } else { try endValue() }
     part = []
   }
 
@@ -174,10 +195,13 @@ extension HTTPConnection {
     begin(.publishing(publishing))
     setClock(after: times.stallTime)
     if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
-    if publishing.isComplete {
-      publishing.finishBody()
+    guard publishing.isComplete else { return }
+    do throws(Rejection) {
+      try publishing.finishBody()
       publishing.passOn()
       answer(publishing)
+    } catch {
+      end(publishing, error)
     }
   }
 
@@ -215,7 +239,7 @@ extension HTTPConnection {
         case .data(let range): try publishing.take(bytes.extracting(range))
         case .needsBytes: break loop
         case .end:
-          publishing.finishBody()
+          try publishing.finishBody()
           break loop
         }
       }

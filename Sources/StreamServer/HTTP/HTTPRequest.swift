@@ -236,11 +236,7 @@ extension EventEncoding.Format {
 extension EventEncoding.Content {
   /// Of events of a media type.
   init(ofType type: String) {
-    let name = MediaType(type)?.name ?? ""
-    if name == "application/json" || name.hasSuffix("+json") {
-      self = .json
-    } else {
-      self = name.hasPrefix("text/") ? .text : .binary
-    }
+    let type = MediaType(type)
+    self = type?.isJSON == true ? .json : type?.name.hasPrefix("text/") == true ? .text : .binary
   }
 }

@@ -116,6 +116,9 @@ extension StreamServer {
     add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }
     add("sent_bytes_total", .counter, "Bytes of frames and response bodies sent to clients.") { .number($0.bytesOut) }
     add("errors_total", .counter, "Events that the pipeline failed on.") { .number($0.errors) }
+    add("malformed_total", .counter, "Events and published values that are not JSON, where JSON is expected.") {
+      .number($0.malformed)
+    }
     text.add(
       "streamd_stream_lagged_events_total", .counter, "Events evicted before a subscription was sent them.",
       streams.map { ($0.labels, .number($0.lagged)) })

@@ -53,17 +53,15 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
     self.queue = queue
   }
 
-  /// Receives values, up to the first one that exceeds `limit` bytes.
-  /// - Returns: the bytes of that value; nil: all were received.
-  func arrive(_ values: some Sequence<UnsafeRawBufferPointer>, limit: Int) -> Int? {
+  /// Receives values, up to the first one that the stream refuses.
+  /// - Returns: why it refuses that value; nil: all were received.
+  func arrive(_ values: some Sequence<UnsafeRawBufferPointer>) -> String? {
     let before = arrived.count
-    var tooLarge: Int?
+    var refusal: String?
     var iterator = values.makeIterator()
     while let value = unsafe iterator.next() {
-      guard value.count <= limit else {
-        tooLarge = value.count
-        break
-      }
+      refusal = unsafe stream.refusal(of: value.bindMemory(to: UInt8.self).span)
+      guard refusal == nil else { break }
       largestBytes = max(largestBytes, value.count)
       unsafe arrived.append(value)
     }
@@ -71,10 +69,10 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
     credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request carries the first value
     receivedCount += count
     named?.next += UInt64(count)
-    return tooLarge
+    return refusal
   }
 
-  /// The number of the value that was too large, or of the next one: by the publisher's own count, or the request's.
+  /// The number of the value that was refused, or of the next one: by the publisher's own count, or the request's.
   var nextNumber: UInt64 { named?.next ?? UInt64(receivedCount + 1) }
 
   /// Adds a named publisher's credit for confirmations.
@@ -159,7 +157,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       refusal = .init(stream.name, .rejected("\"\(stream.name)\" does not accept values"))
     } else if !connection.admits(stream.configuration.write) {
       refusal = connection.mayNotWrite(stream)
-    } else if kind == .fireAndForget, let sentence = stream.valueError(ofSize: data.count) {
+    } else if kind == .fireAndForget, let sentence = stream.refusal(of: data.span) {
       refusal = .init(stream.name, .rejected(sentence))
     }
     if let publishSource = stream.publishSource, refusal == nil {
@@ -182,7 +180,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   private func begin(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ data: [UInt8], isComplete: Bool
   ) {
-    if let sentence = stream.valueError(ofSize: data.count) {
+    if let sentence = stream.refusal(of: data.span) {
       return connection.machine.sendError(id, .invalid, sentence)
     }
     guard join(id, to: stream, publishSource) != nil else { return }
@@ -278,15 +276,12 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     leave(id)
   }
 
-  /// Receives values within the credit, or none with a separate COMPLETE. Values after one that is too large are
-  /// dropped.
+  /// Receives values within the credit, or none with a separate COMPLETE. Values after one that is refused are dropped.
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
     if channel.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
-    let stream = channel.stream
-    if let byteCount = channel.arrive(values, limit: stream.maximumEventBytes) {
-      let sentence = stream.valueError(ofSize: byteCount) ?? "it is too large"
+    if let sentence = channel.arrive(values) {
       connection.machine.sendError(id, .invalid, "value \(channel.nextNumber): \(sentence)")
       return leave(id)
     }
@@ -405,11 +400,12 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     first?.next -= UInt64(held.values.count + held.unsettled.count)
     guard let channel = join(saved.id, to: stream, publishSource, first, isRestored: true, unsettled: held.unsettled)
     else { return }
-    if let large = held.values.first(where: { $0.count > stream.maximumEventBytes }) {
+    let refused = held.values.lazy.enumerated().compactMap { index, value in
+      stream.refusal(of: value.span).map { (index, $0) }
+    }
+    if let (index, sentence) = refused.first {
       // The earlier ones stay, as those of a publisher that sends it now.
-      let earlier = held.values.prefix { $0.count <= stream.maximumEventBytes }
-      let sentence = stream.valueError(ofSize: large.count) ?? "it is too large"
-      _ = publishSource.take(EventBatch(Array(earlier)), isComplete: false, from: channel.queue)
+      _ = publishSource.take(EventBatch(Array(held.values[..<index])), isComplete: false, from: channel.queue)
       connection.machine.sendError(saved.id, .invalid, "a value that was received before a restart: \(sentence)")
       return forget(channel)
     }

@@ -72,16 +72,19 @@ final class ServedStream: Sendable {
   }
 
   /// Reads the keys of events before they enter the log, unless these bring their keys: see `StreamConfiguration.key`.
-  /// Separate from the stream, as the limit is.
+  /// Counts those that are not JSON. Separate from the stream, as the limit is.
   private final class Keying: Sendable {
     private let isActive: Atomic<Bool>
     private let digest: Atomic<UInt64>
     /// nil: the events bring their keys, or have none.
     private let reader: Locked<EventKeyReader?>
+    private let countsMalformed: Atomic<Bool>
+    let malformed = Atomic<UInt64>(0)
 
     init(_ configuration: StreamConfiguration) {
       let reader = configuration.key.flatMap { EventKeyReader($0) }
       isActive = Atomic(reader != nil)
+      countsMalformed = Atomic(configuration.countsMalformed)
       digest = Atomic(configuration.limits.state?.keyDigest ?? 0)
       self.reader = Locked(reader)
     }
@@ -90,6 +93,7 @@ final class ServedStream: Sendable {
       let new = configuration.key.flatMap { EventKeyReader($0) }
       reader.withLock { $0 = new }
       digest.store(configuration.limits.state?.keyDigest ?? 0, ordering: .relaxed)
+      countsMalformed.store(configuration.countsMalformed, ordering: .relaxed)
       isActive.store(new != nil, ordering: .relaxed)
     }
 
@@ -97,14 +101,31 @@ final class ServedStream: Sendable {
     var definition: UInt64 { digest.load(ordering: .relaxed) }
 
     /// Gives the events their keys, if the stream has any, instead of keys by another definition.
-    func key(_ batch: consuming EventBatch) -> EventBatch {
+    /// - Parameter isNew: false: the events were counted before.
+    func key(_ batch: consuming EventBatch, isNew: Bool = true) -> EventBatch {
       let former = batch.keys?.definition
-      guard !batch.isEmpty, former != nil || isActive.load(ordering: .relaxed) else { return batch }
+      let counts = isNew && countsMalformed.load(ordering: .relaxed)
+      guard !batch.isEmpty, former != nil || counts || isActive.load(ordering: .relaxed) else { return batch }
       let definition = definition
       if former == definition { return batch }
       let events = batch
-      batch.setKeys(reader.withLock { $0?.keys(of: events, definition: definition) })
+      let (keys, count) = reader.withLock { reader -> (EventKeys?, UInt64?) in
+        let before = reader?.malformedCount ?? 0
+        let keys = reader?.keys(of: events, definition: definition)
+        return (keys, reader.map { $0.malformedCount &- before })
+      }
+      batch.setKeys(keys)
+      if counts { malformed.add(count ?? Self.malformedCount(of: events), ordering: .relaxed) }
       return batch
+    }
+
+    private static func malformedCount(of batch: EventBatch) -> UInt64 {
+      var count: UInt64 = 0
+      unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
+        if !JSONSyntax.holds(for: unsafe event.bindMemory(to: UInt8.self).span) { count += 1 }
+        return true
+      }
+      return count
     }
   }
 
@@ -113,6 +134,9 @@ final class ServedStream: Sendable {
     let bytes: Atomic<Int>
     init(_ bytes: Int) { self.bytes = Atomic(bytes) }
   }
+
+  /// Whether published values that are not JSON are refused.
+  private let requiresJSON: Atomic<Bool>
 
   var configuration: StreamConfiguration { terms.withLock { $0.configuration } }
   /// The source of a stream to which clients publish; nil for others.
@@ -127,6 +151,7 @@ final class ServedStream: Sendable {
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
     eventLimit = EventLimit(configuration.maximumEventBytes(in: configuration.limits))
     keying = Keying(configuration)
+    requiresJSON = Atomic(configuration.requiresJSON)
     self.feed = feed
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
@@ -178,6 +203,23 @@ final class ServedStream: Sendable {
     return "\(value) is too large for \"\(name)\", whose limit is \(limit) bytes"
   }
 
+  /// Whether published values have to be JSON texts.
+  var wantsJSON: Bool { requiresJSON.load(ordering: .relaxed) }
+
+  /// Why a published value is refused; nil: it is not. One that is not JSON is counted.
+  func refusal(of value: Span<UInt8>) -> String? {
+    if let sentence = valueError(ofSize: value.count) { return sentence }
+    guard wantsJSON, !JSONSyntax.holds(for: value) else { return nil }
+    return refuseMalformed()
+  }
+
+  /// Counts a published value that is not JSON.
+  /// - Returns: its error.
+  func refuseMalformed() -> String {
+    countMalformed(1)
+    return "the value is not JSON, which \"\(name)\" requires"
+  }
+
   /// The current size limit of an event in bytes.
   var maximumEventBytes: Int { eventLimit.bytes.load(ordering: .relaxed) }
 
@@ -227,6 +269,7 @@ final class ServedStream: Sendable {
     }
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     keying.change(to: configuration)
+    requiresJSON.store(configuration.requiresJSON, ordering: .relaxed)
     configuration.limits = storage.limits
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     if change.makeLog != nil { remark.withLock { $0 = nil } }
@@ -244,7 +287,7 @@ final class ServedStream: Sendable {
         if let state = storage.state, state.origin.keyDigest != keying.definition { state.leaveOutLaterEvents() }
       }
     }
-    log.thaw(storage) { keying.key(Self.fitting($0, into: name, limit) { reports.append($0) }) }
+    log.thaw(storage) { keying.key(Self.fitting($0, into: name, limit) { reports.append($0) }, isNew: false) }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
       return terms.publishSource
@@ -270,6 +313,9 @@ final class ServedStream: Sendable {
   func countValueError() {
     valueErrors.add(1, ordering: .relaxed)
   }
+
+  /// Counts events and values that are not JSON.
+  func countMalformed(_ count: Int) { keying.malformed.add(UInt64(count), ordering: .relaxed) }
 
   /// Events evicted before a subscription was sent them.
   var laggedEvents: UInt64 { lagged.load(ordering: .relaxed) }
@@ -310,7 +356,7 @@ final class ServedStream: Sendable {
     return Statistics.Stream(
       name: name, state: state(showsNames: false).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
-      errors: valueErrors.load(ordering: .relaxed),
+      errors: valueErrors.load(ordering: .relaxed), malformed: keying.malformed.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
@@ -513,6 +559,7 @@ final class ServedStream: Sendable {
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
+      malformed: keying.malformed.load(ordering: .relaxed),
       subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
       fleet: fleet.map { .init($0, showsNames: showsNames) })

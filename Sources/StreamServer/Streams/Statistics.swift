@@ -26,6 +26,8 @@ public struct Statistics: Equatable, Sendable {
   public var bytesIn: UInt64
   /// Events that pipelines failed on.
   public var errors: UInt64
+  /// Events and published values that are not JSON, of streams with keys, with a type of JSON, or that require it.
+  public var malformed: UInt64
   /// Events written to clients.
   public var eventsOut: UInt64
   /// Bytes of frames written to clients.
@@ -57,6 +59,8 @@ public struct Statistics: Equatable, Sendable {
     public var bytesIn: UInt64
     /// Events that its pipeline failed on.
     public var errors: UInt64
+    /// Its events and published values that are not JSON, if it has keys, a type of JSON, or requires it.
+    public var malformed: UInt64
     /// Events written to clients.
     public var eventsOut: UInt64
     /// Bytes of frames written to clients.
@@ -89,6 +93,7 @@ extension StatisticsSnapshot {
     (connections, subscribers) = (UInt64(max(0, statistics.connections)), UInt64(statistics.subscribers))
     (publishers, accepted, refused) = (UInt64(statistics.publishers), statistics.accepted, statistics.refused)
     (eventsIn, bytesIn, errors) = (statistics.eventsIn, statistics.bytesIn, statistics.errors)
+    malformed = statistics.malformed
     (eventsOut, bytesOut, writes) = (statistics.eventsOut, statistics.bytesOut, statistics.writes)
     (laggedEvents, holdUps) = (statistics.laggedEvents, statistics.holdUps)
     (droppedValues, busyMicroseconds) = (statistics.droppedValues, statistics.busyMicroseconds)
@@ -101,7 +106,7 @@ extension StatisticsSnapshot {
     self.init()
     (self.version, self.publishers, streams) = (version, UInt64(publishers), UInt64(byStream.count))
     (uptimeSeconds, self.uptimeMicroseconds) = (uptimeMicroseconds / 1_000_000, uptimeMicroseconds)
-    (subscribers, errors) = (sum { UInt64($0.subscribers) }, sum(\.errors))
+    (subscribers, errors, malformed) = (sum { UInt64($0.subscribers) }, sum(\.errors), sum(\.malformed))
     (eventsIn, bytesIn, eventsOut, bytesOut) = (sum(\.eventsIn), sum(\.bytesIn), sum(\.eventsOut), sum(\.bytesOut))
     self.byStream = byStream.map(Stream.init)
   }
@@ -110,7 +115,8 @@ extension StatisticsSnapshot {
 extension StatisticsSnapshot.Stream {
   fileprivate init(_ stream: Statistics.Stream) {
     self.init(name: stream.name)
-    (state, subscribers, errors) = (stream.state, UInt64(stream.subscribers), stream.errors)
+    (state, subscribers) = (stream.state, UInt64(stream.subscribers))
+    (errors, malformed) = (stream.errors, stream.malformed)
     (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
     (lag, newest, fleetLag) = (stream.lag, stream.newest, stream.fleet?.lag)
     (fresh, staleSince) = (stream.fresh, stream.staleSince)

@@ -1,6 +1,7 @@
 // `LagPolicy` is part of a stream's configuration.
 @_exported import StreamProtocol
 import Events
+import HTTP
 import Reactive
 import ReplayLog
 
@@ -42,6 +43,10 @@ public struct StreamConfiguration: Sendable {
   public var expectEvery: Duration?
   /// What the keys of its events are, by paths; nil: they have none.
   package var key: KeyDefinition?
+  /// Whether published values that are not JSON texts are refused. Its source must not have such events.
+  package var requiresJSON = false
+  /// Whether its source has JSON texts only, so that it is not worth looking for others.
+  package var hasJSONSource = false
   /// Clients that may subscribe.
   public var read: AccessRules
   /// Clients that may publish, if the stream has a publish source.
@@ -69,6 +74,11 @@ public struct StreamConfiguration: Sendable {
 }
 
 extension StreamConfiguration {
+  /// Whether events that are not JSON are looked for, and counted.
+  var countsMalformed: Bool {
+    !requiresJSON && !hasJSONSource && (key != nil || MediaType(type)?.isJSON == true)
+  }
+
   /// The largest event that a log of these limits takes, in bytes of data.
   func maximumEventBytes(in limits: EventLog.Limits) -> Int {
     min(limits.maximumEventBytes, eventByteLimit ?? .max)

@@ -8,6 +8,8 @@ public enum PipelineReport: Sendable, Equatable {
   /// A program failed on an event, which was removed or, for `distinct`, passed: the reason, as a sentence without full
   /// stop, which may contain 200 bytes of the event.
   case valueError(String)
+  /// So many events were removed, as they are not JSON, which the stream requires.
+  case malformed(Int)
   /// The previous event failed; this one did not.
   case passing
   /// The programs' process cannot be started, or can be started again.

@@ -12,7 +12,7 @@ extension Configuration.Stream {
   /// - the source's kind; a timer's interval; a program's command, environment and longest line;
   /// - of an HTTP source: URL, interval or format, form of events, headers, parameters, authorization, Unix socket, size
   ///   limit, User-Agent and redirects;
-  /// - jq, distinct and throttle.
+  /// - validate, jq, distinct and throttle.
   ///
   /// Of a secret it covers the name of the credential and nothing of the content, which could be guessed from a digest.
   /// Not covered is what may differ between hosts that fetch the same: the stream's name (records have it), how events are
@@ -48,6 +48,7 @@ extension Configuration.Stream {
       if let tombstone = key.tombstone { fields.append(("tombstone", tombstone)) }
     }
     if let throttle { fields.append(("throttle", throttle.definition)) }
+    if validate != .no { fields.append(("validate", validate.rawValue)) }
     return fields
   }
 

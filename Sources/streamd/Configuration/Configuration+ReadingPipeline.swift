@@ -4,6 +4,10 @@ import StreamSources
 extension ConfigurationReader {
   /// Reads a stream's keys for the pipeline between source and log.
   func pipeline(_ table: ConfigurationTable, into stream: inout Configuration.Stream) {
+    stream.validate = table.value("validate", .choice, default: stream.validate)
+    if stream.validate == .json, !stream.hasJSONType {
+      table.addError("expected a type of JSON with validate = \"json\", such as \"application/json\"", at: "validate")
+    }
     stream.jq = table.value("jq", .program("a jq program such as \".quotes[]\""))
     check(stream.jq, table, "jq")
     stream.distinct = table.value("distinct", .distinct, default: stream.distinct)

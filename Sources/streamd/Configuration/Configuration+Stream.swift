@@ -36,6 +36,7 @@ extension Configuration {
     var blockTimeout: Duration? = .seconds(60)
     /// The part of `blockTimeout` that each event read by the subscription restores.
     var blockPace = Duration.seconds(1)
+    var validate = Validation.no
     /// The maximum time without an event and a successful fetch, beyond which the stream is stale; `nil`: no limit.
     var expectEvery: Duration?
     var retry = Retry()
@@ -52,9 +53,11 @@ extension Configuration {
     /// Whether its source is a poll whose pages are to be JSON: for jq, or as its events.
     var pollsJSON: Bool {
       guard case .http(let http) = source, case .poll = http.fetching else { return false }
-      let name = MediaType(type)?.name ?? ""
-      return jq != nil || name == "application/json" || name.hasSuffix("+json")
+      return jq != nil || hasJSONType
     }
+
+    /// Whether its events are to be JSON.
+    var hasJSONType: Bool { MediaType(type)?.isJSON == true }
 
     /// The definition of its keys if that is more than paths, so that the jq process computes them; `nil` otherwise.
     var programKey: KeyDefinition? { key.flatMap { EventKeyReader($0) == nil ? $0 : nil } }
@@ -130,6 +133,14 @@ extension Configuration {
     case drop
     /// Blocks the source until the slowest subscription has read them.
     case block
+  }
+
+  /// What events have to be.
+  enum Validation: String, CaseIterable, Sendable {
+    /// Anything.
+    case no
+    /// JSON texts: other published values are refused, and other events of a source are dropped.
+    case json
   }
 
   /// Where a stream's events are stored, and so how durable they are.

@@ -8,7 +8,8 @@ struct ConfigurationDifference: Equatable {
     /// Whether its feed changed: its source, the source's secrets, its pipeline, or with which hosts it is shared.
     var hasOtherFeed: Bool {
       stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
-        || stream.distinct != former.distinct || stream.throttle != former.throttle || stream.share != former.share
+        || stream.distinct != former.distinct || stream.validatesSource != former.validatesSource
+        || stream.throttle != former.throttle || stream.share != former.share
         || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
         || stream.lead != former.lead
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.

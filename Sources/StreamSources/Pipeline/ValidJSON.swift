@@ -1,0 +1,41 @@
+import Events
+import Reactive
+import StreamRuntime
+
+extension Publisher where Output == EventBatch, Failure == Never {
+  /// Removes events that are not JSON texts, and reports them. A batch that becomes empty uses no demand; the next one
+  /// has its checkpoint.
+  public func validJSON(report: @escaping @Sendable (PipelineReport) -> Void) -> AnyPublisher<EventBatch, Never> {
+    let validation = Locked(JSONValidation())
+    return compactMap { batch in
+      let (rest, reports) = validation.withLock { $0.rest(of: batch) }
+      reports.forEach(report)
+      return rest
+    }.eraseToAnyPublisher()
+  }
+}
+
+/// What a source's batches leave behind for the next one.
+private struct JSONValidation {
+  /// Of the batches removed since the last one that was passed on.
+  private var checkpoint: Checkpoint?
+  private var hasFailed = false
+
+  /// - Returns: the events that are JSON texts, with the newest checkpoint; nil: none is.
+  mutating func rest(of batch: EventBatch) -> (EventBatch?, [PipelineReport]) {
+    var (isLastValid, invalidCount) = (true, 0)
+    unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
+      isLastValid = JSONSyntax.holds(for: unsafe event.bindMemory(to: UInt8.self).span)
+      if !isLastValid { invalidCount += 1 }
+      return true
+    }
+    var reports: [PipelineReport] = invalidCount > 0 ? [.malformed(invalidCount)] : []
+    if isLastValid, hasFailed || invalidCount > 0 { reports.append(.passing) }
+    hasFailed = !isLastValid
+    var rest = invalidCount == 0 ? batch : batch.filter { JSONSyntax.holds(for: $0.span) }
+    checkpoint = rest.checkpoint ?? checkpoint
+    guard !rest.isEmpty else { return (nil, reports) }
+    rest.checkpoint = checkpoint.take()
+    return (rest, reports)
+  }
+}

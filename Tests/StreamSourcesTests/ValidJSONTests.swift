@@ -1,0 +1,52 @@
+import Events
+import Reactive
+import TestSupport
+import Testing
+
+@testable import StreamSources
+
+/// The removal of what is not JSON, on this thread.
+@Suite struct ValidJSONTests {
+  private let reports = Shared<[PipelineReport]>([])
+
+  /// Subscribes, and passes each batch on.
+  /// - Returns: what the operator asks for in return, and what it passes on.
+  private func pass(_ batches: [EventBatch]) -> (demand: [Subscribers.Demand?], passed: [EventBatch]) {
+    let feed = Feed()
+    let passed = Shared<[EventBatch]>([])
+    let sink = feed.validJSON { [reports] report in reports.withLock { $0.append(report) } }.sink { batch in
+      passed.withLock { $0.append(batch) }
+    }
+    defer { sink.cancel() }
+    let demand = batches.map { feed.now.subscriber?.receive($0) }
+    return (demand, passed.withLock { $0 })
+  }
+
+  private func batch(_ events: [String], _ checkpoint: UInt8? = nil) -> EventBatch {
+    var batch = EventBatch(events.map { Array($0.utf8) })
+    batch.checkpoint = checkpoint.flatMap { Checkpoint([$0]) }
+    return batch
+  }
+
+  @Test func onlyJSONPassesAndTheRestIsCounted() {
+    let (_, passed) = pass([
+      batch(["1", "<html>", "{\"a\":[]}", "{\"a\":"]), batch(["", "\u{FEFF}1", "[1] 2"]), batch(["null"]),
+      batch(["true"]),
+    ])
+    #expect(passed == [batch(["1", "{\"a\":[]}"]), batch(["null"]), batch(["true"])])
+    #expect(reports.withLock { $0 } == [.malformed(2), .malformed(3), .passing])
+  }
+
+  @Test func aBatchThatBecomesEmptyUsesNoDemandAndItsCheckpointGoesOn() {
+    let (demand, passed) = pass([
+      batch(["x"], 1), batch(["y"]), batch(["1"]), batch(["2", "z"], 2), batch(["3"], 3), batch(["4"]),
+    ])
+    #expect(demand[0] == .max(1) && demand[1] == .max(1))
+    #expect(passed == [batch(["1"], 1), batch(["2"], 2), batch(["3"], 3), batch(["4"])])
+  }
+
+  @Test func aBatchWithAGoodLastEventHasRecovered() {
+    _ = pass([batch(["x", "1"])])
+    #expect(reports.withLock { $0 } == [.malformed(1), .passing])
+  }
+}
