@@ -8,13 +8,15 @@ enum Arguments: Equatable {
   static let defaultConfiguration = "/etc/streamd/streamd.toml"
 
   static let usage = """
-    Usage: streamd [--config FILE] [--check]
+    Usage: streamd [--config FILE]
+           streamd --check [FILE]
 
     Reads each configured source once, stores its last events, and sends them to any
     number of local clients over a Unix socket, within each client's own credit.
 
       --config FILE  configuration file (default: \(defaultConfiguration))
-      --check        report all errors in the configuration; exit 0 if none, 78 otherwise
+      --check        report all errors in the configuration, also of a pipe or of - (standard
+                     input); exit 0 if none, 78 otherwise
       --version      print the version
       --help         print this text
 
@@ -30,7 +32,7 @@ enum Arguments: Equatable {
 
   /// - Parameter arguments: without the program's name.
   static func parse(_ arguments: [String]) throws(UsageError) -> Arguments {
-    var configuration = defaultConfiguration
+    var configuration: String?
     var isCheck = false
     var rest = arguments[...]
     while let argument = rest.popFirst() {
@@ -42,9 +44,12 @@ enum Arguments: Equatable {
         guard let file = rest.popFirst() else { throw UsageError(sentence: "\(argument) needs a file") }
         configuration = file
       case _ where argument.hasPrefix("--config="): configuration = String(argument.dropFirst("--config=".count))
+      case _ where isCheck && configuration == nil && (argument == "-" || !argument.hasPrefix("-")):
+        configuration = argument
       default: throw UsageError(sentence: "unknown argument \"\(argument)\"; try --help")
       }
     }
-    return isCheck ? .check(configuration: configuration) : .serve(configuration: configuration)
+    let file = configuration ?? defaultConfiguration
+    return isCheck ? .check(configuration: file) : .serve(configuration: file)
   }
 }

@@ -13,9 +13,9 @@ func complain(_ line: String) {
 
 /// Prints the configuration's errors, if any, and then exits with EX_CONFIG. A program that cannot be run is an error,
 /// too.
-func check(_ path: String) -> Configuration {
+func check(_ path: String) -> ConfigurationSource {
   do throws(ConfigurationErrors) {
-    return try ConfigurationSource.load(path: path, checksPrograms: true).configuration
+    return try ConfigurationSource.load(path: path, checksPrograms: true, isTrial: true)
   } catch {
     error.sentences.forEach(complain)
     exit(EX_CONFIG)
@@ -89,8 +89,10 @@ do throws(Arguments.UsageError) {
   case .help: print(Arguments.usage)
   case .version: print("streamd \(Version.description)")
   case .check(let path):
-    let configuration = check(path)
+    let source = check(path)
+    let (path, configuration) = (source.files[0].path, source.configuration)
     let remarks = [
+      CredentialFolder.remark(on: source.unreadCredentials),
       LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration), JQTransform.remark(on: configuration),
     ]
     for remark in remarks.compactMap(\.self) { print("\(path): \(remark)") }

@@ -25,6 +25,32 @@ struct ConfigurationSecretTests {
       ])
   }
 
+  @Test func aTrialWithoutCredentialsChecksEverythingElse() throws {
+    func trial(_ text: String, credentials: String? = nil) throws(ConfigurationErrors) -> [String] {
+      try ConfigurationSource.parse(
+        [.init(path: "test.toml", bytes: Array(text.utf8))], credentialsDirectory: credentials, isTrial: true
+      ).unreadCredentials
+    }
+    let cluster = "\n[cluster]\nname = \"a\"\nnats = [\"tls://h\"]\ncreds = { credential = \"jwt\" }\n"
+    let certificate = "client_certificate = { credential = \"pem\" }\n"
+    let text = bearer + "{ credential = \"token\" }\n" + certificate + cluster
+    #expect(try trial(text) == ["jwt", "pem", "token"])
+    let errors = #expect(throws: ConfigurationErrors.self) {
+      try trial(text.replacing("name = \"a\"", with: "name = 5"))
+    }
+    #expect(errors?.sentences.count == 1 && errors?.sentences[0].hasPrefix("test.toml:8: cluster.name: ") == true)
+    // A unit that has credentials lacks one: that is an error.
+    let folder = try TemporaryFolder(["token": "s3cret"])
+    #expect(try trial(bearer + "{ credential = \"token\" }", credentials: folder.path) == [])
+    #expect(throws: ConfigurationErrors.self) {
+      try trial(bearer + "{ credential = \"other\" }", credentials: folder.path)
+    }
+    #expect(CredentialFolder.remark(on: []) == nil)
+    #expect(
+      CredentialFolder.remark(on: ["jwt", "token"])
+        == "2 credentials not checked, which only the unit has (CREDENTIALS_DIRECTORY is not set): jwt, token")
+  }
+
   @Test func anUnusableSecretIsAnErrorThatDoesNotPrintIt() throws {
     let folder = try TemporaryFolder(["empty": "\n", "lines": "s3cret\nX: y"])
     try folder.write([0x73, 0xff], to: "bytes")

@@ -322,6 +322,11 @@ import Testing
   @Test func theCommandLineIsParsed() throws {
     #expect(try Arguments.parse([]) == .serve(configuration: "/etc/streamd/streamd.toml"))
     #expect(try Arguments.parse(["--check", "--config", "a"]) == .check(configuration: "a"))
+    #expect(try Arguments.parse(["--check", "a"]) == .check(configuration: "a"))
+    #expect(try Arguments.parse(["--check", "-"]) == .check(configuration: "-"))
+    for words in [["a"], ["--check", "a", "b"], ["--check", "--config", "a", "b"], ["--check", "-x"]] {
+      #expect(throws: Arguments.UsageError.self) { try Arguments.parse(words) }
+    }
     #expect(try Arguments.parse(["--config=b"]) == .serve(configuration: "b"))
     #expect(try Arguments.parse(["--check", "--help"]) == .help)
     #expect(throws: Arguments.UsageError(sentence: "--config needs a file")) { try Arguments.parse(["--config"]) }

@@ -402,12 +402,29 @@ import Testing
     _ = try await daemon.events(1)
   }
 
-  @Test func checkRefusesAFIFOAndPrintsNoControlCharacters() async throws {
+  @Test func aPipeIsCheckedButNotServed() async throws {
     let folder = try TemporaryFolder()
     #expect(mkfifo(folder.path("fifo"), 0o600) == 0)
-    let fifo = try await run(["--check", "--config", folder.path("fifo")])
-    #expect(fifo.status != 0 && fifo.errors.contains("it is not a regular file"))
-    unlink(folder.path("fifo"))
+    let fifo = try await run(["--config", folder.path("fifo")])
+    #expect(fifo.status == 78 && fifo.errors.contains("it is not a regular file"))
+    let streamd = try ChildProcess.built("streamd")
+    for (file, name) in [("-", "standard input"), ("/dev/stdin", "/dev/stdin")] {
+      let script = #"printf '[streams.s]\ntimer.evry = "1s"\n' | "$0" --check "$1""#
+      let check = try ChildProcess("sh", ["-c", script, streamd, file])
+      let sentence = "streamd: \(name):2: streams.s.timer.evry: unknown key; did you mean \"every\"?\n"
+      #expect(await check.text(of: check.errors) == sentence)
+      #expect(await check.end() == 78)
+    }
+    let named = try ChildProcess(streamd, ["--check", folder.path("fifo")])
+    try folder.write(Array("[streams.s]\npublish = true\n".utf8), to: "fifo")
+    #expect(await named.text(of: named.output) == "\(folder.path("fifo")): 1 stream, no errors\n")
+    #expect(await named.end() == 0)
+    let zero = try await run(["--check", "/dev/zero"])
+    #expect(zero.status == 78 && zero.errors.contains("it is not a regular file or a pipe"))
+  }
+
+  @Test func checkPrintsNoControlCharacters() async throws {
+    let folder = try TemporaryFolder()
     let text = "[server]\nsocket = \"/s\"\n[streams.s]\ntimer = { every = \"\\u001B[2J\\u202E\" }\n"
     try folder.write(Array(text.utf8), to: "streamd.toml")
     let check = try await run(["--check", "--config", folder.path("streamd.toml")])

@@ -3,7 +3,7 @@ _streamd() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   if [[ $current == '=' ]]; then previous='--config' current=''; fi
   case $previous in
-    --config | -c | =)
+    --config | -c | --check | =)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       ;;

@@ -6,6 +6,8 @@ struct ConfigurationSource: Sendable {
   let files: [ConfigurationText]
   /// As TOML without secrets.
   let text: String
+  /// The names of the credentials that were not read, as this process has none.
+  let unreadCredentials: [String]
 
   /// Reads the file at `path`, its drop-ins, and everything to which they refer: users, groups and credentials.
   ///
@@ -13,15 +15,18 @@ struct ConfigurationSource: Sendable {
   ///   - credentialsDirectory: the directory for `{ credential = "name" }`; by default the unit's own.
   ///   - checksPrograms: whether a program that cannot be run is an error; otherwise its stream fails when it is
   ///     started.
+  ///   - isTrial: nothing is served: the main file may be a pipe or `-`, standard input, and without a directory of
+  ///     credentials everything else is checked.
   /// - Throws: every error of the files, or the one that prevents reading them; if there is none, that the buffers are
   ///   larger than `MemoryBudget` allows.
   static func load(
     path: String,
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
-    checksPrograms: Bool = false
+    checksPrograms: Bool = false, isTrial: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let source = try parse(
-      ConfigurationText.files(at: path), credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms)
+      ConfigurationText.files(at: path, waits: isTrial), credentialsDirectory: credentialsDirectory,
+      checksPrograms: checksPrograms, isTrial: isTrial)
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
       throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
     }
@@ -34,10 +39,11 @@ struct ConfigurationSource: Sendable {
   static func parse(
     _ files: [ConfigurationText],
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
-    checksPrograms: Bool = false
+    checksPrograms: Bool = false, isTrial: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
+    let unread = isTrial && credentialsDirectory == nil ? UnreadCredentials() : nil
     var reader = ConfigurationReader(
-      credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms)
+      credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms, unread: unread)
     var configuration = Configuration()
     var listing = ConfigurationListing()
     var sentences: [String] = []
@@ -59,7 +65,8 @@ struct ConfigurationSource: Sendable {
     }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     listing.addStreamDefaults()
-    return ConfigurationSource(configuration: configuration, files: files, text: listing.text)
+    return ConfigurationSource(
+      configuration: configuration, files: files, text: listing.text, unreadCredentials: unread?.names.sorted() ?? [])
   }
 }
 
@@ -67,6 +74,8 @@ struct ConfigurationSource: Sendable {
 struct ConfigurationReader {
   let credentials: CredentialFolder
   var checksPrograms: Bool
+  /// Collects the credentials instead of reading them; nil: they are read.
+  var unread: UnreadCredentials?
   /// Whether secrets are read; if not, only their names are checked.
   var readsSecrets = true
   /// Whether the main file has `[cluster]`, with or without errors, or could not be read.

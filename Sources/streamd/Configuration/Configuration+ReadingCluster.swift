@@ -86,7 +86,7 @@ extension ConfigurationReader {
   ) -> Secret? {
     table.table(key, expecting: "{ credential = \"name\" }") { table in
       guard let secret = secret(table, allowsLines: allowsLines) else { return nil }
-      if !isValid(secret.content) {
+      if unread == nil, !isValid(secret.content) {
         table.addError("expected \(what); the credential \"\(secret.name)\" has something else", at: "credential")
       }
       return secret

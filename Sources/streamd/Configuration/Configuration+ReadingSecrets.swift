@@ -14,7 +14,8 @@ extension ConfigurationReader {
     let name = table.value(
       "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
     guard let name else { return nil }
-    guard readsSecrets else { return Secret(name: name, content: "") }
+    unread?.note(name)
+    guard readsSecrets, unread == nil else { return Secret(name: name, content: "") }
     do {
       return try credentials.secret(named: name, allowsLines: allowsLines)
     } catch {
@@ -45,7 +46,7 @@ extension ConfigurationReader {
   /// - Returns: `nil` when the key is absent, or, after recording an error, when there is no such file.
   func file(_ key: String, _ table: ConfigurationTable, label: String) -> String? {
     guard let path = path(key, table) else { return nil }
-    guard readsSecrets else { return path }
+    guard readsSecrets, path.hasPrefix("/") else { return path }
     do {
       let text = try readFile(at: path, limit: 16 << 20)
       let isOfTheKind = String(decoding: text, as: UTF8.self).split(separator: "\n").contains { line in
@@ -76,11 +77,13 @@ extension ConfigurationReader {
       let name = table.value(
         "credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
       guard let name else { return nil }
-      if credentials.path == nil, readsSecrets {
+      unread?.note(name)
+      guard readsSecrets, unread == nil else { return name }
+      if credentials.path == nil {
         table.addError(
           "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence.reason)", at: "credential")
       }
-      return readsSecrets ? credentials.path.map { "\($0)/\(name)" } : name
+      return credentials.path.map { "\($0)/\(name)" }
     }
   }
 }

@@ -7,16 +7,21 @@ struct FileRefusal: Error {
 
 /// The bytes of the file at `path`.
 ///
-/// - Throws: the system's reason, that it is not a regular file, or that it has more than `limit` bytes.
-func readFile(at path: String, limit: Int) throws(FileRefusal) -> [UInt8] {
+/// - Parameter waits: a pipe is read to its end, too, which may take as long as its writers do. `-` is then standard input.
+/// - Throws: the system's reason, that it is neither a regular file nor such a pipe, or that it has more than `limit` bytes.
+func readFile(at path: String, limit: Int, waits: Bool = false) throws(FileRefusal) -> [UInt8] {
+  let isInput = waits && path == "-"
   // Without O_NONBLOCK, opening a FIFO would block.
-  let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+  let descriptor = unsafe isInput ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC | (waits ? 0 : O_NONBLOCK))
   guard descriptor >= 0 else { throw FileRefusal(reason: systemMessage(errno)) }
   defer { close(descriptor) }
   var status = stat()
   guard unsafe fstat(descriptor, &status) == 0 else { throw FileRefusal(reason: systemMessage(errno)) }
-  guard status.st_mode & S_IFMT != S_IFDIR else { throw FileRefusal(reason: systemMessage(EISDIR)) }
-  guard status.st_mode & S_IFMT == S_IFREG else { throw FileRefusal(reason: "it is not a regular file") }
+  let kind = status.st_mode & S_IFMT
+  guard kind != S_IFDIR else { throw FileRefusal(reason: systemMessage(EISDIR)) }
+  guard kind == S_IFREG || isInput || waits && kind == S_IFIFO else {
+    throw FileRefusal(reason: "it is not a regular file" + (waits ? " or a pipe" : ""))
+  }
   var bytes: [UInt8] = []
   var chunk = [UInt8](repeating: 0, count: 65536)
   while true {

@@ -14,6 +14,13 @@ extension Secret: CustomStringConvertible, CustomDebugStringConvertible, CustomR
   var customMirror: Mirror { Mirror(self, children: ["name": name]) }
 }
 
+/// The names of credentials that were not read.
+final class UnreadCredentials {
+  private(set) var names: Set<String> = []
+
+  func note(_ name: String) { names.insert(name) }
+}
+
 /// The directory of a unit's credentials (`LoadCredential=`), one file each.
 struct CredentialFolder {
   /// `$CREDENTIALS_DIRECTORY`; `nil` outside of a unit and in a unit without credentials.
@@ -22,6 +29,14 @@ struct CredentialFolder {
   /// Why a credential cannot be used. Contains nothing of the secret.
   struct Refusal: Error {
     let reason: String
+  }
+
+  /// The remark of `--check` on credentials that this process does not have; nil: there are none.
+  static func remark(on unread: [String]) -> String? {
+    unread.isEmpty
+      ? nil
+      : "\(counted(unread.count, "credential")) not checked, which only the unit has (CREDENTIALS_DIRECTORY is not set): "
+        + unread.joined(separator: ", ")
   }
 
   /// The error without a credentials directory.

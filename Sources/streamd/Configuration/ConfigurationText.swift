@@ -11,14 +11,16 @@ struct ConfigurationText: Sendable, Equatable {
   static let limit = 1 << 20
 
   /// The files of a configuration: the main one, then the drop-ins in the order of their names.
+  /// - Parameter waits: the main one may be a pipe, or standard input, `-`, which has no drop-ins.
   /// - Throws: the error of a file or of the directory that cannot be read.
-  static func files(at path: String) throws(ConfigurationErrors) -> [ConfigurationText] {
-    let directory = dropInDirectory(of: path)
+  static func files(at path: String, waits: Bool = false) throws(ConfigurationErrors) -> [ConfigurationText] {
     var files: [ConfigurationText] = []
     var free = limit
-    for path in try [path] + dropIns(in: directory) {
+    let isInput = waits && path == "-"
+    for path in try [path] + (isInput ? [] : dropIns(in: dropInDirectory(of: path))) {
       do throws(FileRefusal) {
-        let text = ConfigurationText(path: path, bytes: try readFile(at: path, limit: max(0, free)))
+        let bytes = try readFile(at: path, limit: max(0, free), waits: waits && files.isEmpty)
+        let text = ConfigurationText(path: isInput ? "standard input" : path, bytes: bytes)
         // A single file is stored without its path.
         guard files.isEmpty || text.storedByteCount <= free else {
           throw FileRefusal(
