@@ -53,8 +53,8 @@ import Testing
   }
 
   @Test func aCheckpointHasALimit() {
-    #expect(Checkpoint([UInt8](repeating: 1, count: 4096))?.bytes.count == 4096)
-    #expect(Checkpoint([UInt8](repeating: 1, count: 4097)) == nil)
+    #expect(Checkpoint([UInt8](repeating: 1, count: 9216))?.bytes.count == 9216)
+    #expect(Checkpoint([UInt8](repeating: 1, count: 9217)) == nil)
   }
 
   @Test func onlyASliceWithTheLastEventHasTheCheckpoint() {

@@ -36,8 +36,10 @@ import Testing
     (.seconds(300), "in 300 s"),
   ])
   func aFailureNamesTheTimeUntilTheNextTry(time: Duration, text: String) {
-    let entry = Journal.Entry(.failing("x", attempt: 2, retryIn: time), of: "s")
-    #expect(entry.message == "source failing: x; failure 2 in a row, next try \(text)")
+    var entries = FeedEntries(of: "s")
+    #expect(
+      entries.take(SourceReport.failing("x", attempt: 1, retryIn: time), at: .zero).map(\.message)
+        == ["source failing: x; next try \(text)"])
   }
 
   @Test func fieldsOfTheCatalogueAreInEveryEntryOfTheirKind() throws {

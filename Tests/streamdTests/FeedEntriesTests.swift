@@ -51,7 +51,7 @@ import Testing
     log.take(.recovered(afterFailures: 50))
     log.wait(.seconds(1000))
     #expect(
-      log.lines == ["0: source failing: HTTP 503; next try in 1.0 s", "500: source recovered after 50 failures"])
+      log.lines == ["0: source failing: HTTP 503; next try in 1 s", "500: source recovered after 50 failures"])
     #expect(log.detailCount == 49)
   }
 
@@ -65,8 +65,8 @@ import Testing
     }
     #expect(
       log.lines == [
-        "0: source failing: reset; next try in 1.0 s", "1: source recovered after 1 failure",
-        "61: source failing: reset; next try in 1.0 s", "62: source recovered after 1 failure",
+        "0: source failing: reset; next try in 1 s", "1: source recovered after 1 failure",
+        "61: source failing: reset; next try in 1 s", "62: source recovered after 1 failure",
       ])
   }
 
@@ -81,7 +81,7 @@ import Testing
     log.wait(.seconds(1000))
     #expect(
       log.lines == [
-        "0: source failing: cut 0; next try in 1.0 s", "1: source recovered after 1 failure",
+        "0: source failing: cut 0; next try in 1 s", "1: source recovered after 1 failure",
         "61: source failed 12 times in the last minute, last: cut 12",
         "121: source failed 12 times in the last minute, last: cut 24",
         "181: source failed 12 times in the last minute, last: cut 36",
@@ -102,7 +102,7 @@ import Testing
     log.take(.recovered(afterFailures: 1))
     #expect(
       log.lines == [
-        "0: source failing: cut; next try in 1.0 s", "1: source recovered after 1 failure",
+        "0: source failing: cut; next try in 1 s", "1: source recovered after 1 failure",
         "61: source failed 2 times in the last minute, last: refused", "10004: source recovered after 2 failures",
       ])
   }
@@ -143,7 +143,7 @@ import Testing
     #expect(
       log.lines == [
         "0: source waits: rate-limited", "2: source resumed", "102: source waits: rate-limited",
-        "102: source failing: HTTP 429; next try in 1.0 s", "172: source recovered after 1 failure",
+        "102: source failing: HTTP 429; next try in 1 s", "172: source recovered after 1 failure",
       ])
   }
 
@@ -173,7 +173,7 @@ import Testing
     log.take(.said("hello"))
     #expect(
       log.lines == [
-        "0: source failing: HTTP 503; next try in 1.0 s",
+        "0: source failing: HTTP 503; next try in 1 s",
         "0: source failing: jq cannot be started: no memory; next try in 1.3 s",
         "0: source recovered after 1 failure", "0: source limited: jq runs unconfined",
         "0: program wrote: hello",
