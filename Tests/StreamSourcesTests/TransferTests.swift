@@ -43,6 +43,27 @@ import Testing
     }
   }
 
+  /// With that, libcurl would take all connections to the host for such that carry several requests at once.
+  @Test func aResponseThatClaimsToBeHTTP2LetsNoRequestsShareAConnection() async throws {
+    try await withSourceThread(transfersPerHost: 16) { thread in
+      async let held = thread.fetch(upstream.url("/hold/\(key)"))
+      while try await thread.seen(key, at: upstream) == 0 {}
+      #expect(try await thread.fetch(upstream.url("/raw/claims\(key)?version=2.0&body=61")).text == "a")
+      async let others = withThrowingTaskGroup(of: Fetched.self) { group in
+        for _ in 0..<8 { group.addTask { try await thread.fetch(upstream.url("/count/others\(key)")) } }
+        return try await group.reduce(into: Set<String>()) { $0.insert($1.text) }
+      }
+      // Those that share the connection of the first one get no response before it.
+      for _ in 0..<40 { _ = try await thread.fetch(upstream.otherURL("/count/pace\(key)")) }
+      _ = try await thread.fetch(upstream.otherURL("/release/\(key)"))
+      #expect(try await held.text == "1\n")
+      #expect(try await others == Set((1...8).map { "\($0)\n" }))
+      let peer = try await thread.lastHeaders(key, at: upstream)["peers"]
+      let peers = try await thread.lastHeaders("others\(key)", at: upstream)["peers"]?.split(separator: " ") ?? []
+      #expect(peers.count == 8 && peer != nil && !peers.contains { $0 == peer! })
+    }
+  }
+
   @Test func manyTransfersRunConcurrently() async throws {
     try await withSourceThread { thread in
       try await withThrowingTaskGroup(of: Fetched.self) { group in

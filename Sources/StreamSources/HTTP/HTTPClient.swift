@@ -47,6 +47,10 @@ import StreamRuntime
     unsafe self.multi = unsafe multi
     let box = unsafe Unmanaged.passUnretained(self).toOpaque()
     unsafe curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, Self.idleConnectionLimit)
+    // One transfer at a time on a connection. With multiplexing, after one response that is, or only claims to be, HTTP/2,
+    // libcurl sends requests to that host, or through that proxy, on connections of HTTP/1 that are in use, too: responses
+    // then reach the wrong transfers. https://github.com/curl/curl/issues/4885
+    unsafe curl_multi_set_long(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING)
     unsafe curl_multi_set_pointer(multi, CURLMOPT_SOCKETDATA, box)
     unsafe curl_multi_set_pointer(multi, CURLMOPT_TIMERDATA, box)
     unsafe curl_multi_set_socket_callback(multi) { easy, socket, what, client, _ in

@@ -172,11 +172,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def answer_raw(self, key, number, query):
-        """/raw/KEY?head=…&body=…&code=200: these header lines, and this body, in hexadecimal."""
+        """/raw/KEY?head=…&body=…&code=200&version=1.1: these header lines, and this body, in hexadecimal."""
         body = bytes.fromhex(query.get("body", ""))
         lines = [line for line in bytes.fromhex(query.get("head", "")).split(b"\n") if line]
         lines += [b"Content-Length: %d" % len(body), b"", b""]
-        self.wfile.write(b"HTTP/1.1 %s X\r\n" % query.get("code", "200").encode() + b"\r\n".join(lines) + body)
+        status = "HTTP/%s %s X\r\n" % (query.get("version", "1.1"), query.get("code", "200"))
+        self.wfile.write(status.encode() + b"\r\n".join(lines) + body)
 
     def answer_stubborn(self, key, number, query):
         """/stubborn/KEY?code=500: a page with an ETag, but not for a client that has one. /seen/KEY counts."""
