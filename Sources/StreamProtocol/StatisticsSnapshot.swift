@@ -28,11 +28,13 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package var staleSince: UInt64?
     /// As `lag` in `CatalogueEntry.Fleet`, at most a second old.
     package var fleetLag: UInt64?
+    /// What the source has done with its upstream.
+    package var upstream: Upstream?
 
     package init(name: String) { self.name = name }
 
     private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest, fresh, errors, malformed, keys
+      case name, state, subscribers, lag, newest, fresh, errors, malformed, keys, upstream
       case stateBytes = "state_bytes"
       case staleSince = "stale_since"
       case eventsIn = "events_in"
@@ -40,6 +42,26 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
       case eventsOut = "events_out"
       case bytesOut = "bytes_out"
       case fleetLag = "fleet_lag"
+    }
+  }
+
+  /// What the source of a stream has done with its upstream.
+  package struct Upstream: Codable, Equatable, Sendable {
+    package var attempts: UInt64?
+    package var unchanged: UInt64?
+    package var failures: UInt64?
+    package var bytes: UInt64?
+    /// Microseconds since the Unix epoch.
+    package var lastAnswer: UInt64?
+    /// Microseconds since the Unix epoch.
+    package var nextAttempt: UInt64?
+
+    package init() {}
+
+    private enum CodingKeys: String, CodingKey {
+      case attempts, unchanged, failures, bytes
+      case lastAnswer = "last_answer"
+      case nextAttempt = "next_attempt"
     }
   }
 

@@ -20,7 +20,17 @@ final class FeedReports: Sendable {
 
   func take(_ report: SourceReport) {
     if let state = SourceState(report) { status.set(state) }
+    if case .failing(_, _, let pause) = report { status.noteFailure(nextAfter: pause) }
     write { $0.take(report, at: $1) }
+  }
+
+  func take(_ progress: SourceProgress) {
+    switch progress {
+    case .attempted: status.noteAttempt()
+    case .answered(let code, let time): status.noteAnswer(status: code, after: time)
+    case .received(let byteCount): status.noteReceived(byteCount: byteCount)
+    case .scheduled(let time): status.noteNextAttempt(after: time)
+    }
   }
 
   func take(_ report: PipelineReport) {

@@ -195,7 +195,7 @@ final class RunningStreams: @unchecked Sendable {
     let source = stream.source.publisher(
       for: stream, publishSource: feed.publishSource, in: feed.place, on: sources, checkpoint: checkpoint,
       admission: fleet.map { Self.admission(to: $0, of: name) }, handover: fleet?.handover(of: name),
-      succeeded: { reports.status.noteFetch() }
+      succeeded: { reports.status.noteFetch() }, progress: { reports.take($0) }
     ) { reports.take($0) }
     return stream.pipeline(
       from: source, on: sources, checkpoint: { checkpoint(true) },

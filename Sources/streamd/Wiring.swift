@@ -180,10 +180,12 @@ extension Configuration.Source {
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
   ///   - handover: continues the schedule of another host; nil: there is none.
   ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
+  ///   - progress: called on the source thread.
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?, admission: FetchAdmission? = nil,
     handover: SourceHandover? = nil, succeeded: @escaping @Sendable () -> Void = {},
+    progress: @escaping @Sendable (SourceProgress) -> Void,
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
@@ -199,13 +201,15 @@ extension Configuration.Source {
         let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
           request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: resumption,
-          admission: admission, handover: handover, on: thread, succeeded: succeeded, report: report
+          admission: admission, handover: handover, on: thread, succeeded: succeeded, progress: progress,
+          report: report
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(
           request, format: format == .lines ? .lines : .serverSentEvents,
           form: ServerSentEventForm(rawValue: http.eventForm.rawValue) ?? .data, idleTimeout: idleTimeout,
-          resumption: SourceResumption { checkpoint(false) }, handover: handover, on: thread, report: report
+          resumption: SourceResumption { checkpoint(false) }, handover: handover, on: thread,
+          progress: progress, report: report
         ).eraseToAnyPublisher()
       }
     case .exec(let exec):
@@ -213,7 +217,7 @@ extension Configuration.Source {
       let program = ProgramConfiguration(
         command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
         maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
-      return ProgramSource(program, in: place, on: thread, report: report).eraseToAnyPublisher()
+      return ProgramSource(program, in: place, on: thread, progress: progress, report: report).eraseToAnyPublisher()
     }
   }
 }

@@ -59,6 +59,42 @@ import Testing
     }
   }
 
+  @Test func theUpstreamIsCountedOnceItWasAsked() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("asked", status: status)
+      _ = try harness.add("quiet")
+      #expect(harness.server.statistics.byStream.allSatisfy { $0.upstream == nil })
+      for (code, time) in [(200, 4), (304, 5), (500, 6000)] {
+        status.noteAttempt()
+        status.noteAnswer(status: code, after: .milliseconds(time))
+      }
+      status.noteReceived(byteCount: 7)
+      status.noteFailure(nextAfter: .seconds(3600))
+      let text = try HTTPWireClient(harness.path).fetch("/metrics").text
+      for (name, wanted) in [
+        ("attempts_total", "3"), ("unchanged_total", "1"), ("failures_total", "1"), ("received_bytes_total", "7"),
+        ("response_seconds_sum", "6.009000"), ("response_seconds_count", "3"),
+      ] {
+        #expect(value("streamd_stream_upstream_\(name){stream=\"asked\"}", in: text) == wanted, "\(name)")
+      }
+      for (bound, wanted) in [("0.005000", "2"), ("5.000000", "2"), ("10.000000", "3"), ("+Inf", "3")] {
+        let sample = "streamd_stream_upstream_response_seconds_bucket{stream=\"asked\",le=\"\(bound)\"}"
+        #expect(value(sample, in: text) == wanted, "\(bound)")
+      }
+      #expect(value("streamd_stream_errors_total{stream=\"asked\"}", in: text) == "1")
+      let (last, next) = (status.upstream.lastAnswer ?? 0, status.upstream.nextAttempt ?? 0)
+      #expect(last <= EventLog.wallClock() && next > EventLog.wallClock())
+      #expect(!text.contains("upstream_attempts_total{stream=\"quiet\"}"))
+      status.noteAttempt()
+      #expect(status.upstream.nextAttempt == nil)
+      let later = SourceStatus()
+      later.noteAttempt()
+      later.inherit(from: status)
+      #expect(later.upstream.attempts == 5 && later.upstream.lastAnswer == last)
+    }
+  }
+
   @Test func theFleetIsCountedForSharedStreamsOnly() async throws {
     try await withServer { harness in
       let status = SourceStatus()

@@ -51,6 +51,30 @@ import Testing
     }
   }
 
+  @Test func eachAttemptIsToldWithItsAnswerItsBytesAndTheNextOne() async throws {
+    try await withSourceThread { thread in
+      let told = Shared<[SourceProgress]>([])
+      let configuration = HTTPConfiguration(url: upstream.url("/count/\(key)"))
+      let taker = Taker(.max(2))
+      HTTPPoll(
+        configuration, every: .milliseconds(2), on: thread,
+        progress: { progress in told.withLock { $0.append(progress) } }
+      ) { _ in }.subscribe(taker)
+      #expect(await taker.next(2) == ["1\n", "2\n"])
+      taker.cancel()
+      let kinds = told.withLock { $0 }.compactMap { progress in
+        switch progress {
+        case .attempted: "attempted"
+        case .answered(let status, let time): time > .zero ? "answered \(status)" : nil
+        case .received(let count): "received \(count)"
+        case .scheduled: nil
+        }
+      }
+      let one = ["attempted", "answered 200", "received 2"]
+      #expect(kinds == one + one)
+    }
+  }
+
   @Test func withoutDemandNoFetchIsMade() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.none)

@@ -20,6 +20,7 @@ struct MetricsText {
     /// Increases from the start of the process; the family's name ends with `_total`.
     case counter
     case gauge
+    case histogram
   }
 
   enum Value {
@@ -47,21 +48,49 @@ struct MetricsText {
   ///   - samples: with labels from `label`, each of them once.
   mutating func add(_ name: String, _ kind: Kind, _ help: String, _ samples: [(labels: [UInt8], value: Value)]) {
     guard !samples.isEmpty else { return }
+    begin(name, kind, help)
+    for (labels, value) in samples { add(name, labels, value) }
+  }
+
+  /// Adds a family of histograms of durations, in seconds; none if it has no samples.
+  mutating func addHistogram(
+    _ name: String, _ help: String, _ samples: [(labels: [UInt8], value: UpstreamFigures.Histogram)]
+  ) {
+    guard !samples.isEmpty else { return }
+    begin(name, .histogram, help)
+    for (labels, histogram) in samples {
+      var count: UInt64 = 0
+      for (index, own) in histogram.counts.enumerated() {
+        count += own
+        let bounds = UpstreamFigures.Histogram.bounds
+        let bound = index < bounds.count ? Self.seconds(bounds[index]) : "+Inf"
+        add(name + "_bucket", labels.dropLast() + Array(",le=\"\(bound)\"}".utf8), .number(count))
+      }
+      add(name + "_sum", labels, .microseconds(histogram.sum))
+      add(name + "_count", labels, .number(count))
+    }
+  }
+
+  private mutating func begin(_ name: String, _ kind: Kind, _ help: String) {
     // In OpenMetrics a counter's family lacks the suffix that its samples have.
     let family = kind == .counter && format == .openMetrics ? String(name.dropLast("_total".count)) : name
     bytes += "# HELP \(family) \(help)\n# TYPE \(family) \(kind.rawValue)\n".utf8
-    for (labels, value) in samples {
-      bytes += name.utf8
-      bytes += labels
-      bytes.append(UInt8(ascii: " "))
-      switch value {
-      case .number(let number): bytes += String(number).utf8
-      case .microseconds(let count):
-        let fraction = String(count % 1_000_000)
-        bytes += "\(count / 1_000_000).\(String(repeating: "0", count: 6 - fraction.utf8.count))\(fraction)".utf8
-      }
-      bytes.append(UInt8(ascii: "\n"))
+  }
+
+  private mutating func add(_ name: String, _ labels: [UInt8], _ value: Value) {
+    bytes += name.utf8
+    bytes += labels
+    bytes.append(UInt8(ascii: " "))
+    switch value {
+    case .number(let number): bytes += String(number).utf8
+    case .microseconds(let count): bytes += Self.seconds(count).utf8
     }
+    bytes.append(UInt8(ascii: "\n"))
+  }
+
+  private static func seconds(_ microseconds: UInt64) -> String {
+    let fraction = String(microseconds % 1_000_000)
+    return "\(microseconds / 1_000_000).\(String(repeating: "0", count: 6 - fraction.utf8.count))\(fraction)"
   }
 
   /// The text with its end.

@@ -115,13 +115,36 @@ extension StreamServer {
     add("received_bytes_total", .counter, "Data bytes received from the source.") { .number($0.bytesIn) }
     add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }
     add("sent_bytes_total", .counter, "Bytes of frames and response bodies sent to clients.") { .number($0.bytesOut) }
-    add("errors_total", .counter, "Events that the pipeline failed on.") { .number($0.errors) }
+    add("errors_total", .counter, "Failed attempts of the source, and events that the pipeline failed on.") {
+      .number($0.errors + ($0.upstream?.failures ?? 0))
+    }
     add("malformed_total", .counter, "Events and published values that are not JSON, where JSON is expected.") {
       .number($0.malformed)
     }
     text.add(
       "streamd_stream_lagged_events_total", .counter, "Events evicted before a subscription was sent them.",
       streams.map { ($0.labels, .number($0.lagged)) })
+    func addUpstream(
+      _ name: String, _ kind: MetricsText.Kind, _ help: String,
+      _ value: @escaping (UpstreamFigures) -> MetricsText.Value?
+    ) { add("upstream_" + name, kind, help) { $0.upstream.flatMap(value) } }
+    addUpstream("attempts_total", .counter, "Requests of the source, or runs of its program.") { .number($0.attempts) }
+    addUpstream("unchanged_total", .counter, "Responses without a change (304).") { .number($0.unchanged) }
+    addUpstream("failures_total", .counter, "Failed attempts of the source.") { .number($0.failures) }
+    addUpstream("received_bytes_total", .counter, "Bytes of responses, decoded, or of a program's output.") {
+      .number($0.bytes)
+    }
+    addUpstream("last_answer_timestamp_seconds", .gauge, "Time of the last response with success.") {
+      $0.lastAnswer.map { .microseconds($0) }
+    }
+    addUpstream("next_attempt_timestamp_seconds", .gauge, "Time at which the next attempt is due.") {
+      $0.nextAttempt.map { .microseconds($0) }
+    }
+    text.addHistogram(
+      "streamd_stream_upstream_response_seconds", "Times from a request to the head of its response, in seconds.",
+      streams.compactMap { stream in
+        stream.counts.upstream.flatMap { $0.latency.counts.allSatisfy { $0 == 0 } ? nil : (stream.labels, $0.latency) }
+      })
     func addShared(_ name: String, _ help: String, _ value: @escaping (FleetStatus) -> MetricsText.Value) {
       add("fleet_" + name, .gauge, help) { $0.fleet.map(value) }
     }

@@ -353,6 +353,7 @@ final class ServedStream: Sendable {
     }
     let lanes = laneCounters.withLock { Array($0.values) }
     let (fresh, staleSince) = freshTimes(newest: newest)
+    let (status, upstream) = (status, status.upstream)
     return Statistics.Stream(
       name: name, state: state(showsNames: false).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
@@ -361,7 +362,7 @@ final class ServedStream: Sendable {
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
       fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, keyedState: keyedState,
-      fleet: status.fleet)
+      fleet: status.fleet, upstream: upstream == UpstreamFigures() ? nil : upstream)
   }
 
   // MARK: State

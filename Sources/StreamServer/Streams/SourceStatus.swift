@@ -1,3 +1,4 @@
+import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
@@ -89,6 +90,7 @@ public final class SourceStatus: Sendable {
   }
 
   private let share = Locked(Share())
+  private let figures = Locked(UpstreamFigures())
 
   /// The minimum time between events of `$streams` that show nothing but other lags, in nanoseconds. The exact lag is in
   /// `$stats` and in the metrics.
@@ -143,9 +145,49 @@ public final class SourceStatus: Sendable {
   /// When a fetch last succeeded, in nanoseconds of the monotonic clock; nil: none has, or the source does not fetch.
   var fetchedAt: UInt64? { feed.withLock { $0.fetchedAt } }
 
-  /// Continues the former feed's time of its last fetch.
+  // MARK: The upstream
+
+  /// What the source has done so far. Thread-safe, as what follows.
+  public var upstream: UpstreamFigures { figures.withLock { $0 } }
+
+  /// A request is sent, or a program is started.
+  public func noteAttempt() {
+    figures.withLock { figures in
+      figures.attempts += 1
+      figures.nextAttempt = nil
+    }
+  }
+
+  /// The head of a response has come.
+  public func noteAnswer(status: Int, after time: Duration) {
+    let now = EventLog.wallClock()
+    figures.withLock { figures in
+      figures.latency.add(UInt64(max(0, time.wholeNanoseconds / 1000)))
+      if status == 304 { figures.unchanged += 1 }
+      if status == 304 || (200..<300).contains(status) { figures.lastAnswer = now }
+    }
+  }
+
+  /// Bytes of a response or of a program's output were taken.
+  public func noteReceived(byteCount: Int) { figures.withLock { $0.bytes += UInt64(byteCount) } }
+
+  /// The next attempt is due after this time.
+  public func noteNextAttempt(after time: Duration) {
+    let now = EventLog.wallClock()
+    figures.withLock { $0.nextAttempt = now &+ UInt64(max(0, time.wholeNanoseconds / 1000)) }
+  }
+
+  /// An attempt has failed; the next one is due after this time.
+  public func noteFailure(nextAfter time: Duration) {
+    figures.withLock { $0.failures += 1 }
+    noteNextAttempt(after: time)
+  }
+
+  /// Continues the former feed's counters, and the time of its last fetch.
   func inherit(from former: SourceStatus) {
     let time = former.fetchedAt
+    let earlier = former.upstream
+    figures.withLock { $0.add(earlier) }
     feed.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
   }
 

@@ -81,6 +81,8 @@ public struct Statistics: Equatable, Sendable {
     public var keyedState: KeyedStateStatus?
     /// Of a stream that hosts share; nil for others.
     public var fleet: FleetStatus?
+    /// Of a stream whose source has asked an upstream or run a program; nil for others.
+    public var upstream: UpstreamFigures?
   }
 }
 
@@ -120,6 +122,15 @@ extension StatisticsSnapshot.Stream {
     (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
     (lag, newest, fleetLag) = (stream.lag, stream.newest, stream.fleet?.lag)
     (fresh, staleSince) = (stream.fresh, stream.staleSince)
+    upstream = stream.upstream.map { .init($0) }
     (keys, stateBytes) = (stream.keyedState.map { UInt64($0.keys) }, stream.keyedState.map { UInt64($0.bytes) })
+  }
+}
+
+extension StatisticsSnapshot.Upstream {
+  fileprivate init(_ figures: UpstreamFigures) {
+    self.init()
+    (attempts, unchanged, failures) = (figures.attempts, figures.unchanged, figures.failures)
+    (bytes, lastAnswer, nextAttempt) = (figures.bytes, figures.lastAnswer, figures.nextAttempt)
   }
 }

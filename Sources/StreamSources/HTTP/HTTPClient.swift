@@ -73,9 +73,11 @@ import StreamRuntime
 
   /// Queues `request` at its host and begins it in turn. The handler is retained until `transferEnded`, or until the
   /// transfer is cancelled.
-  func start(_ request: HTTPRequest, handler: any Transfer.Handler) -> Transfer {
+  func start(
+    _ request: HTTPRequest, handler: any Transfer.Handler, progress: @escaping (SourceProgress) -> Void = { _ in }
+  ) -> Transfer {
     loop.assertOnLoop()
-    let transfer = Transfer(request, handler: handler, client: self)
+    let transfer = Transfer(request, handler: handler, progress: progress, client: self)
     outsideCurl { transfer.start() }
     return transfer
   }

@@ -25,6 +25,7 @@ public struct HTTPPoll: Publisher, Sendable {
   fileprivate let admission: FetchAdmission?
   fileprivate let handover: SourceHandover?
   fileprivate let succeeded: @Sendable () -> Void
+  fileprivate let progress: @Sendable (SourceProgress) -> Void
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
@@ -35,13 +36,14 @@ public struct HTTPPoll: Publisher, Sendable {
   ///   - admission: asked before each fetch; nil: demand is enough.
   ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - succeeded: called on the source thread for each fetch that did not fail, before its event if it has one.
+  ///   - progress: called with what the counters of the source are made of.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, every: Duration, isJSON: Bool = false, phaseKey: String? = nil,
     resumption: SourceResumption? = nil,
     admission: FetchAdmission? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
-    succeeded: @escaping @Sendable () -> Void = {},
+    succeeded: @escaping @Sendable () -> Void = {}, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
@@ -53,6 +55,7 @@ public struct HTTPPoll: Publisher, Sendable {
     self.admission = admission
     self.handover = handover
     self.succeeded = succeeded
+    self.progress = progress
     memory = SourceMemory {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
@@ -80,7 +83,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   init(_ source: HTTPPoll, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
     fingerprint = source.configuration.fingerprint(["poll", source.resumption?.pipeline ?? ""])
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
+    super.init(on: source.thread, source.memory, progress: source.progress, report: source.report, to: down)
   }
 
   override func begin() {
@@ -119,7 +122,9 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   override func perform(_ action: PollMachine.Action) {
     switch action {
     case .rest: break
-    case .wait(let due): wait(until: due)
+    case .wait(let due):
+      source.progress(.scheduled(after: due - now))
+      wait(until: due)
     case .fetch(let validators):
       guard let admission = source.admission else { return fetch(validators) }
       admission { [weak self] in self?.decide($0, validators) }

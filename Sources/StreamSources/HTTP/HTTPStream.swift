@@ -27,6 +27,7 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate let form: ServerSentEventForm
   fileprivate let idleTimeout: Duration?
   fileprivate let thread: SourceThread
+  fileprivate let progress: @Sendable (SourceProgress) -> Void
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let resumption: SourceResumption?
   fileprivate let handover: SourceHandover?
@@ -39,12 +40,14 @@ public struct HTTPStream: Publisher, Sendable {
   ///   - resumption: where each subscription resumes, by Last-Event-ID, and the checkpoint that each batch carries.
   ///     nil: after the last event of the previous subscription.
   ///   - handover: continues the schedule of another process; nil: there is none.
+  ///   - progress: called with what the counters of the source are made of.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
     idleTimeout: Duration? = nil,
     resumption: SourceResumption? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
+    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
@@ -54,6 +57,7 @@ public struct HTTPStream: Publisher, Sendable {
     self.thread = thread
     self.resumption = format == .serverSentEvents ? resumption : nil
     self.handover = handover
+    self.progress = progress
     self.report = report
     memory = Memory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
@@ -98,7 +102,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
     fingerprint = source.configuration.fingerprint(["sse"])
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
+    super.init(on: source.thread, source.memory, progress: source.progress, report: source.report, to: down)
   }
 
   override func begin() {

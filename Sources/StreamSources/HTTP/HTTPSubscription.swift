@@ -1,3 +1,4 @@
+import Events
 import Reactive
 
 /// A machine whose runs are transfers, which may wait for their host.
@@ -13,6 +14,15 @@ protocol TransferMachine: SourceMachine {
 /// A subscription whose events arrive by transfers, one at a time. Subclasses are their handlers.
 class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @unchecked Sendable {
   final var transfer: Transfer?
+  private final let progress: @Sendable (SourceProgress) -> Void
+
+  init(
+    on thread: SourceThread, _ memory: SourceMemory<Machine>, progress: @escaping @Sendable (SourceProgress) -> Void,
+    report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<EventBatch, Never>
+  ) {
+    self.progress = progress
+    super.init(on: thread, memory, report: report, to: down)
+  }
 
   override func begin() {
     if hasMissedEndOfRests { machine?.endRest(at: now) }
@@ -35,7 +45,7 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
   /// - Throws: when the thread has stopped or is out of memory.
   final func start(_ request: HTTPRequest, _ handler: any Transfer.Handler) throws(HTTPFailure) {
     guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-    transfer = client.start(request, handler: handler)
+    transfer = client.start(request, handler: handler, progress: progress)
   }
 
   /// Implements the handler's requirement.

@@ -40,6 +40,9 @@ import StreamRuntime
   private let request: HTTPRequest
   private weak var client: HTTPClient?
   private var handler: (any Handler)?
+  private let progress: (SourceProgress) -> Void
+  /// When its turn had come.
+  private var began = ContinuousClock.now
   private var easy: UnsafeMutableRawPointer?
   private var headerList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
@@ -88,9 +91,12 @@ import StreamRuntime
   /// The time in the queue before it is reported, and the period at which the reason is checked.
   private static let (noteDelay, waitPeriod) = (Duration.seconds(1), Duration.seconds(10))
 
-  init(_ request: HTTPRequest, handler: any Handler, client: HTTPClient) {
+  init(
+    _ request: HTTPRequest, handler: any Handler, progress: @escaping (SourceProgress) -> Void, client: HTTPClient
+  ) {
     self.request = request
     self.handler = handler
+    self.progress = progress
     self.client = client
     hop = request.url
     timeLeft = request.timeout
@@ -140,8 +146,12 @@ import StreamRuntime
   func begin() {
     if case .inLine(let host) = queueState { queueState = .withPlace(host) }
     stopTimers()
-    hasBegun = true
     hopBegan = .now
+    if !hasBegun {
+      hasBegun = true
+      began = hopBegan
+      progress(.attempted)
+    }
     guard let client, let easy = unsafe easy ?? curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
     unsafe self.easy = unsafe easy
     guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
@@ -342,6 +352,7 @@ import StreamRuntime
       return true
     }
     guard let handler else { return false }
+    progress(.answered(status: status, after: .now - began))
     plan = handler.transferReceived(head)
     switch plan {
     case .discard:
@@ -405,7 +416,9 @@ import StreamRuntime
       return Int(CURL_WRITEFUNC_PAUSE)
     }
     switch unsafe handler.transferReceived(piece) {
-    case .next: return nil
+    case .next:
+      progress(.received(byteCount: piece.count))
+      return nil
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
     case .stop(let failure):
       refusal = failure

@@ -23,6 +23,7 @@ public struct ProgramSource: Publisher, Sendable {
 
   fileprivate let configuration: ProgramConfiguration
   fileprivate let thread: SourceThread
+  fileprivate let progress: @Sendable (SourceProgress) -> Void
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let memory: SourceMemory<RestartMachine>
   fileprivate let place: ProgramPlace
@@ -30,15 +31,18 @@ public struct ProgramSource: Publisher, Sendable {
   /// - Parameters:
   ///   - place: shared with the source that this one replaces, if any: the new program starts after the old one has
   ///     ended.
+  ///   - progress: called with what the counters of the source are made of.
   ///   - report: called with each failure, with the end of a series of failures, and with each line of standard error,
   ///     on the source thread; must return promptly.
   public init(
     _ configuration: ProgramConfiguration, in place: ProgramPlace = ProgramPlace(), on thread: SourceThread,
+    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
     self.place = place
     self.thread = thread
+    self.progress = progress
     self.report = report
     memory = SourceMemory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
@@ -104,6 +108,7 @@ private final class ProgramSubscription: SourceSubscription<RestartMachine>, Chi
 
   private func start() {
     splitter = LineSplitter(maximumBytes: source.configuration.maximumLineBytes)
+    source.progress(.attempted)
     do throws(SystemError) {
       let program = try ChildProgram(source.configuration, on: thread, handler: self)
       self.program = program
@@ -122,6 +127,7 @@ private final class ProgramSubscription: SourceSubscription<RestartMachine>, Chi
   // MARK: ChildProgram.Handler
 
   func programWrote(_ bytes: UnsafeRawBufferPointer) {
+    source.progress(.received(byteCount: bytes.count))
     var events = EventBatch()
     do throws(EventTooLong) {
       try unsafe splitter.feed(bytes, into: &events)
