@@ -64,6 +64,37 @@ import Testing
     }
   }
 
+  /// A day at most is waited; that is for the sources.
+  @Test(
+    arguments: [
+      ("7", 7...7), ("0", 0...0), (" 7 ", 7...7), ("007", 7...7), ("7, 9", 7...7), ("1.5", 1...1), ("-5", 0...0),
+      ("99999999999999999999", .max ... .max), ("soon", 0...0), ("2026-11-25T11:00:50Z", nil),
+      ("Sun, 06 Nov 1994 08:49:37 GMT", 0...0), ("Sun, 06 Nov 2094 08:49:37 GMT", 1_000_000...(.max)),
+      ("Saturday, 06-Nov-60 08:49:37 GMT", 1_000_000...(.max)), ("Sat Nov  6 08:49:37 2060", 1_000_000...(.max)),
+    ] as [(String, ClosedRange<Int64>?)])
+  func retryAfterIsReadInEachOfItsForms(text: String, seconds: ClosedRange<Int64>?) async throws {
+    try await withSourceThread { thread in
+      let head = Array("Retry-After: \(text)".utf8).map { String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }
+        .joined()
+      let fetched = try await thread.fetch(upstream.url("/raw/\(key)?head=\(head)"))
+      let time = try fetched.result.get().retryAfter
+      #expect(
+        time.map { seconds?.contains($0.components.seconds) == true } ?? (seconds == nil), "\(String(describing: time))"
+      )
+    }
+  }
+
+  @Test(arguments: [
+    ("text/event-stream", true), ("Text/Event-Stream; charset=UTF-8", true), (" text/event-stream ;a=b", true),
+    ("text/event-stream, text/event-stream", true), ("text/plain, text/event-stream;charset=utf-8", true),
+    ("text/event-stream, text/plain", false), ("text/event-streams", false), ("text", false), ("", false), (nil, false),
+  ])
+  func theTypeOfAnEventStreamMayOccurTwice(type: String?, isEventStream: Bool) {
+    let head = ResponseHead(
+      status: 200, url: "", contentLength: nil, contentType: type, entityTag: nil, lastModified: nil, retryAfter: nil)
+    #expect(head.isEventStream == isEventStream)
+  }
+
   @Test func manyTransfersRunConcurrently() async throws {
     try await withSourceThread { thread in
       try await withThrowingTaskGroup(of: Fetched.self) { group in

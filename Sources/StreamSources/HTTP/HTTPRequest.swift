@@ -116,9 +116,10 @@ struct ResponseHead: Equatable, Sendable {
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
 
-  /// Whether the body is server-sent events; the type's parameters are ignored.
+  /// Whether the body is server-sent events. The type's parameters are ignored. Of several types in one field, which some
+  /// proxies make of two equal fields, the last one counts, as in browsers.
   var isEventStream: Bool {
-    let type = contentType?.prefix { $0 != ";" } ?? ""
+    let type = contentType?.split(separator: ",").last?.prefix { $0 != ";" } ?? ""
     return type.filter { !$0.isWhitespace }.lowercased() == "text/event-stream"
   }
 

@@ -458,9 +458,14 @@ import StreamRuntime
   }
 
   private func retryAfter() -> Duration? {
-    guard let easy = unsafe easy, field("Retry-After") != nil else { return nil }
+    guard let easy = unsafe easy, let text = field("Retry-After")?.text.utf8 else { return nil }
+    let digits = text.prefix { (0x30...0x39).contains($0) }
+    guard digits.isEmpty else {
+      // Of an RFC 3339 time, which no standard allows here, the digits are the year.
+      return text.dropFirst(digits.count).first == UInt8(ascii: "-") ? nil : .seconds(Int64(Substring(digits)) ?? .max)
+    }
     var seconds: curl_off_t = 0
-    // Seconds or a date, converted to seconds from now.
+    // A date, converted to seconds from now.
     unsafe curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)
     return .seconds(max(0, seconds))
   }
