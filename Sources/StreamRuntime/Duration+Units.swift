@@ -14,15 +14,15 @@ extension Duration {
     return "\(milliseconds / unit.1)\(unit.0)"
   }
 
-  /// For people, rounded up to a step that they notice: `20 ms`, `1.3 s`, `42 s`.
+  /// For people, rounded to a step that they notice, but not to nothing: `20 ms`, `1.3 s`, `42 s`.
   package var inSeconds: String {
     let clamped = min(max(.zero, self), .seconds(1 << 33))
     let milliseconds = (clamped.wholeNanoseconds + 999_999) / 1_000_000
-    let tenths = (milliseconds + 99) / 100
+    let tenths = (milliseconds + 50) / 100
     switch milliseconds {
     case 0..<1000: return "\(milliseconds) ms"
-    case 1000...9900 where tenths % 10 != 0: return "\(tenths / 10).\(tenths % 10) s"
-    default: return "\((milliseconds + 999) / 1000) s"
+    case 1000..<9950 where tenths % 10 != 0: return "\(tenths / 10).\(tenths % 10) s"
+    default: return "\((milliseconds + 500) / 1000) s"
     }
   }
 }
