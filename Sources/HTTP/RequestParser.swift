@@ -104,7 +104,9 @@ public struct RequestParser: Sendable {
     let (method, target) = (line.lowerBound..<first, first + 1..<last)
     guard !method.isEmpty, method.allSatisfy({ bytes[$0].isToken }) else { throw .malformed("the method is malformed") }
     let version = try parseVersion(last + 1..<line.upperBound, bytes)
-    guard !target.isEmpty, target.allSatisfy({ 0x21...0x7e ~= bytes[$0] && bytes[$0] != UInt8(ascii: "#") }) else {
+    guard !target.isEmpty,
+      target.allSatisfy({ bytes[$0] > .space && bytes[$0] != 0x7f && bytes[$0] != UInt8(ascii: "#") })
+    else {
       throw .malformed("the request's target contains a byte that must be percent-encoded, or is empty")
     }
     return RequestLine(method: method.moved(by: -start), target: target.moved(by: -start), version: version)

@@ -1,4 +1,5 @@
-/// What a request is for: a path and parameters, percent-decoded once.
+/// What a request is for: a path and parameters, percent-decoded once. Characters beyond ASCII need not be encoded, as curl
+/// sends them.
 ///
 /// Accepted: the origin form `/path?query`, the absolute form `http://host/path?query`, and `*` for OPTIONS. Refused:
 /// the authority form of CONNECT. A path with a segment `.` or `..`, or with an encoded slash, is refused rather than
@@ -20,7 +21,7 @@ public struct RequestTarget: Equatable, Sendable {
   /// The host of the absolute form, which overrides the Host field.
   public let authority: Authority?
 
-  /// - Parameter bytes: visible ASCII characters, at least one.
+  /// - Parameter bytes: visible ASCII characters and bytes beyond ASCII, at least one.
   /// - Throws: 400.
   init(_ bytes: ArraySlice<UInt8>, isOptions: Bool) throws(Rejection) {
     var rest = bytes
@@ -65,7 +66,7 @@ public struct RequestTarget: Equatable, Sendable {
   }
 
   private static func decoded(_ bytes: ArraySlice<UInt8>, isPath: Bool) throws(Rejection) -> String {
-    guard bytes.contains(where: { $0 == .percent || $0 == .plus && !isPath }) else {
+    guard bytes.contains(where: { $0 == .percent || $0 == .plus && !isPath || $0 >= 0x80 }) else {
       return String(decoding: bytes, as: UTF8.self)  // visible ASCII
     }
     var decoded: [UInt8] = []

@@ -41,6 +41,15 @@ import Testing
     #expect(target("/a+b?key=\(encoded)")?.path == "/a+b")
   }
 
+  @Test func charactersBeyondASCIINeedNotBeEncoded() {
+    #expect(target("/ä")?.path == "/ä")
+    #expect(target("/a?key=Zürich&%C3%A4=ö+%C3%B6")?.parameters.map(\.value) == ["Zürich", "ö ö"])
+    for bytes in [[0xFC], [0xC0, 0xAF], [0xED, 0xA0, 0x80], [0xC3]] as [[UInt8]] {
+      let line = Array("GET /a?key=".utf8) + bytes + Array(" HTTP/1.1\r\nHost: a\r\n\r\n".utf8)
+      #expect(rejection(line)?.status == .badRequest, "\(bytes)")
+    }
+  }
+
   @Test func asteriskIsForOptionsOnly() {
     #expect(readHead(request(line: "OPTIONS * HTTP/1.1"))?.target.path == "*")
     #expect(readHead(request(line: "OPTIONS /a HTTP/1.1"))?.target.path == "/a")

@@ -61,6 +61,8 @@ STRICTER = {
 }
 # h11 refuses an empty line before a request, which RFC 9112 says to ignore.
 EMPTY_LINE = "no request line received"
+# h11 refuses characters beyond ASCII in a target, which curl sends as its user has typed them.
+REQUEST_LINE, BEYOND_ASCII = "illegal request line", rb"(?m)^\S+ [^ \r\n]*[\x80-\xff]"
 # The same for h11's refusals, after the head.
 MORE_LENIENT = {
     "continuation line at start": (rb"", "trailers are discarded, so that their syntax does not matter"),
@@ -245,7 +247,8 @@ def unexplained(data, ours, theirs):
     (our_requests, our_refusal), (their_requests, their_refusal) = ours, theirs
     in_trailers = their_requests and not their_requests[-1][4]
     if listed(STRICTER, our_refusal, data) or in_trailers and listed(MORE_LENIENT, their_refusal, data) or (
-            their_refusal and their_refusal[1] == EMPTY_LINE):
+            their_refusal and their_refusal[1] == EMPTY_LINE) or (
+            their_refusal and their_refusal[1].startswith(REQUEST_LINE) and re.search(BEYOND_ASCII, data)):
         same = precede(our_requests, their_requests) or precede(their_requests, our_requests)
         return None if same else "what precedes the refusal differs"
     if bool(our_refusal) != bool(their_refusal):
