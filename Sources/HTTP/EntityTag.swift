@@ -21,19 +21,33 @@ public struct EntityTag: Equatable, Sendable {
   /// ``fieldValue`` is another one with a suffix.
   ///
   /// - Parameter condition: the field's value. `*` names every tag; nothing after a syntax error does. Source: RFC
-  ///   9110, section 13.1.2.
+  ///   9110, section 13.1.2. Some clients remove the quotes of a tag that they send back.
   public func isNamed(by condition: String) -> Bool {
     if Self.isAny(condition) { return true }
     var rest = condition.utf8[...]
     while true {
       rest = rest.drop { $0.isWhitespace || $0 == .comma }
       if rest.starts(with: "W/".utf8) { rest = rest.dropFirst(2) }
-      guard rest.popFirst() == .quote, let end = rest.firstIndex(of: .quote) else { return false }
-      let tag = rest[..<end]
+      guard let tag = Self.tag(atHeadOf: &rest) else { return false }
       if tag.starts(with: opaque.utf8), Self.isSuffix(tag.dropFirst(opaque.utf8.count)) { return true }
-      rest = rest[end...].dropFirst()
       guard rest.isEmpty || rest.first == .comma || rest.first?.isWhitespace == true else { return false }
     }
+  }
+
+  /// - Returns: nil if there is none.
+  private static func tag(atHeadOf rest: inout Substring.UTF8View) -> Substring.UTF8View? {
+    let tag: Substring.UTF8View
+    if rest.first == .quote {
+      rest = rest.dropFirst()
+      guard let end = rest.firstIndex(of: .quote) else { return nil }
+      tag = rest[..<end]
+      rest = rest[end...].dropFirst()
+    } else {
+      tag = rest.prefix { !$0.isWhitespace && $0 != .comma && $0 != .quote }
+      rest = rest.dropFirst(tag.count)
+      if tag.isEmpty { return nil }
+    }
+    return tag
   }
 
   /// Nothing, or a coding as proxies add it: `-gzip` (Apache httpd, Caddy), `--gzip` (Jetty), `;gz` (LiteSpeed).

@@ -56,17 +56,17 @@ public struct MediaType: Sendable {
     return best?.index
   }
 
-  /// In thousandths; a malformed one is 0.
+  /// In thousandths, rounded up, since clients write more digits than RFC 9110 allows; a malformed one counts as none.
   private var quality: Int {
     guard let text = parameters.first(where: { $0.name == "q" })?.value else { return 1000 }
     let parts = text.utf8.split(separator: UInt8(ascii: "."), maxSplits: 1, omittingEmptySubsequences: false)
     let decimals = parts.count == 2 ? parts[1] : Substring().utf8[...]
-    guard let whole = parts.first, whole.isEmpty || whole.elementsEqual("0".utf8) || whole.elementsEqual("1".utf8),
-      !text.isEmpty, decimals.count <= 3, decimals.allSatisfy(\.isDigit)
-    else { return 0 }
-    var quality = whole.elementsEqual("1".utf8) ? 1 : 0
-    for place in 0..<3 { quality = quality * 10 + (place < decimals.count ? Int(Array(decimals)[place]) - 48 : 0) }
-    return min(quality, 1000)
+    guard let whole = parts.first, whole.isEmpty || whole.elementsEqual("0".utf8), !decimals.isEmpty || !whole.isEmpty,
+      decimals.allSatisfy(\.isDigit)
+    else { return 1000 }
+    let digits = decimals.map { Int($0) - 48 }
+    let thousandths = (0..<3).reduce(0) { $0 * 10 + ($1 < digits.count ? digits[$1] : 0) }
+    return min(1000, thousandths + (digits.dropFirst(3).contains { $0 > 0 } ? 1 : 0))
   }
 
   /// - Returns: nil if the range does not include the type.
