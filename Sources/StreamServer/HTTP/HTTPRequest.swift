@@ -169,8 +169,9 @@ struct StreamQuery: Equatable {
       }
     case "from":
       do throws(SubscribeOptions.Malformed) {
-        // No position has a space: it was the sign of a time's offset, as in 2026-01-02T03:04:05+01:00.
-        from = try SubscribeOptions.Start(text: value.replacing(" ", with: "+"))
+        // A space other than that between date and time was the sign of an offset, as in 2026-01-02T03:04:05+01:00.
+        let signed = value.enumerated().map { $0.element == " " && $0.offset != 10 ? "+" : $0.element }
+        from = try SubscribeOptions.Start(text: String(signed))
       } catch {
         throw Rejection(.badRequest, error.sentence)
       }
