@@ -222,6 +222,50 @@ import Testing
     }
   }
 
+  /// An EventSource stops for good at any status but 200.
+  @Test(arguments: ["7f3c-abc", "1.5", "-1", "\"5\"", "99999999999999999999", "1,x", "1.7e15", "é"])
+  func anEventIDThatIsNoneOfTheServersIsAGapAndTheReplay(id: String) async throws {
+    try await withServer { harness in
+      for name in ["s", "t"] { try harness.add(name, Self.isText).send([65], [66]) }
+      let target = "/streams/s?as=sse&follow=0"
+      for events in [
+        try Self.events(harness, target, "Last-Event-ID: \(id)"),
+        try Self.events(harness, target + "&lastEventId=\(id.replacing("\"", with: "%22"))"),
+      ] {
+        #expect(events.map(\.type) == ["gap", "message", "message", "end"])
+        #expect(events.map(\.data).prefix(3) == ["{\"lost\":null}", "A", "B"])
+      }
+      let latest = try Self.events(harness, target + "&from=latest", "Last-Event-ID: \(id)")
+      #expect(latest.map(\.data).prefix(2) == ["{\"lost\":null}", "B"])
+      let both = try Self.events(harness, "/streams/s,t?as=sse&follow=0", "Last-Event-ID: \(id)")
+      #expect(both.map(\.type) == ["gap", "s", "s", "gap", "t", "t", "end"])
+    }
+  }
+
+  @Test func anEventIDIsTheLastOneOfThoseThatALibraryAddsUp() async throws {
+    try await withServer { harness in
+      for name in ["s", "t"] { try harness.add(name, Self.isText).send([65], [66], [67]) }
+      let ids = try Self.events(harness, "/streams/s?as=sse&follow=0").compactMap(\.id)
+      let target = "/streams/s?as=sse&follow=0"
+      #expect(try Self.events(harness, target, "Last-Event-ID: \(ids[0]), \(ids[1])").map(\.data).first == "C")
+      let twice = try Self.events(harness, target, "Last-Event-ID: \(ids[0])", "Last-Event-ID: \(ids[1])")
+      #expect(twice.map(\.data).first == "C")
+      let several = "/streams/s,t?as=sse&follow=0"
+      let positions = try Self.events(harness, several).compactMap(\.id)
+      let rest = try Self.events(harness, several, "Last-Event-ID: \(positions[1]), \(positions[3])").map(\.data)
+      #expect(rest == (try Self.events(harness, several, "Last-Event-ID: \(positions[3])").map(\.data)))
+    }
+  }
+
+  @Test(arguments: ["null", "undefined"]) func anEventIDThatJavaScriptDoesNotHaveIsNone(id: String) async throws {
+    try await withServer { harness in
+      try harness.add("s", Self.isText).send([65])
+      let target = "/streams/s?as=sse&follow=0"
+      #expect(try Self.events(harness, target, "Last-Event-ID: \(id)").map(\.type) == ["message", "end"])
+      #expect(try Self.events(harness, target + "&lastEventId=\(id)").map(\.type) == ["message", "end"])
+    }
+  }
+
   @Test func aSpaceInAFilterMayBeAPlus() async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isJSON)

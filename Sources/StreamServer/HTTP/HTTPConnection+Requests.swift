@@ -144,7 +144,7 @@ extension HTTPConnection {
     guard names.count == 1 || query.count == nil else {
       throw Rejection(.badRequest, "parameter \"count\" is for one stream")
     }
-    let field = head["Last-Event-ID"].flatMap { $0.isEmpty ? nil : $0 }  // empty before the first event
+    let field = StreamQuery.lastEventID(head["Last-Event-ID"])
     try beginStreaming(streams, as: format, request, query, lastEventID: field ?? query.lastEventID)
   }
 

@@ -63,7 +63,12 @@ extension HTTPConnection {
     lastEventID: String?
   ) throws(Rejection) {
     let contents = streams.map { EventEncoding.Content(ofType: $0.configuration.type) }
-    let positions = try lastEventID.map { text throws(Rejection) in try Self.positions(text, count: streams.count) }
+    let positions = lastEventID.flatMap { Self.positions($0, count: streams.count) }
+    let isUnknown = lastEventID != nil && positions == nil
+    guard !isUnknown || format == .serverSentEvents else {
+      let wanted = streams.count == 1 ? "an event id" : "\(streams.count) event ids, separated by commas"
+      throw Rejection(.badRequest, "Last-Event-ID must be \(wanted)")
+    }
     var encodings: [EventEncoding] = []
     for (stream, content) in zip(streams, contents) {
       guard let encoding = EventEncoding(format, content, hasEnvelope: query.ids) else {
@@ -84,7 +89,7 @@ extension HTTPConnection {
     }
     if !response.isEventStream, query.follows {
       for (index, stream) in streams.enumerated() {
-        let start = Self.start(positions?[index], query, in: stream).from
+        let start = Self.start(positions?[index], query, in: stream, isUnknown: false).from
         if let failure = Self.failure(of: stream, from: start) { throw Rejection(.badGateway, failure.message) }
       }
     }
@@ -95,7 +100,7 @@ extension HTTPConnection {
     begin(.streaming(response))
     for (index, stream) in streams.enumerated() where response.ending == nil {
       guard case .streaming = exchange else { return }  // answered with an error
-      let start = Self.start(positions?[index], query, in: stream)
+      let start = Self.start(positions?[index], query, in: stream, isUnknown: isUnknown)
       var options = SubscribeOptions(
         from: start.from, onLag: query.onLag, filter: query.filter, marker: query.marker)
       options.gaps = true
@@ -130,14 +135,13 @@ extension HTTPConnection {
     return head
   }
 
-  /// The ids in a position: one for each stream of the response.
-  private static func positions(_ text: String, count: Int) throws(Rejection) -> [UInt64] {
-    let ids = text.split(separator: ",", omittingEmptySubsequences: false).map { UInt64($0) }
-    guard ids.count == count, !ids.contains(nil) else {
-      let wanted = count == 1 ? "an event id" : "\(count) event ids, separated by commas"
-      throw Rejection(.badRequest, "Last-Event-ID must be \(wanted)")
-    }
-    return ids.compactMap(\.self)
+  /// The ids in a position: one for each stream of the response. Some libraries add theirs to those that they have sent
+  /// before: the last ones count.
+  /// - Returns: nil for anything else, such as an id of another server.
+  private static func positions(_ text: String, count: Int) -> [UInt64]? {
+    let parts = text.split(separator: ",", omittingEmptySubsequences: false)
+    let ids = parts.suffix(count).compactMap { UInt64($0.drop { $0 == " " }) }
+    return ids.count == count && parts.count % count == 0 ? ids : nil
   }
 
   /// Whether a client that has this event has all that there will ever be.
@@ -155,9 +159,11 @@ extension HTTPConnection {
   }
 
   /// Where a response begins: after an event that is still to come, now, as far as that is a loss that can be reported.
+  /// - Parameter isUnknown: the client has read events of which it is not known which ones.
   private static func start(
-    _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream
+    _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream, isUnknown: Bool
   ) -> (from: SubscribeOptions.Start, missed: Gap?, first: UInt64) {
+    if isUnknown { return (query.from ?? .replay, .unknown, 0) }
     // No event has the id 0: what is not held before the first event is no loss of a client that begins there.
     guard let position, position > 0 || query.from != .state else {
       return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil, 0)

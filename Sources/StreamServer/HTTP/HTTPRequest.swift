@@ -133,7 +133,7 @@ struct StreamQuery: Equatable {
     for parameter in parameters where !Self.ignored.contains(parameter.name) {
       guard !Self.isLastEventID(parameter.name) else {
         // A library adds its own to the URL that it was given, also before the first event.
-        if !parameter.value.isEmpty { lastEventID = parameter.value }
+        if let id = Self.lastEventID(parameter.value) { lastEventID = id }
         continue
       }
       guard seen.insert(parameter.name).inserted else {
@@ -164,6 +164,11 @@ struct StreamQuery: Equatable {
       case "sse": format = .serverSentEvents
       case "ndjson": format = .ndjson
       case "json-seq": format = .jsonSequence
+  /// The value of `Last-Event-ID`; nil before the first event, for which JavaScript may write the last two.
+  static func lastEventID(_ text: String?) -> String? {
+    text.flatMap { ["", "null", "undefined"].contains($0) ? nil : $0 }
+  }
+
       case "raw": format = .raw
       default: throw mistake("sse, ndjson, json-seq or raw")
       }
