@@ -36,6 +36,9 @@ public struct RequestHead: Equatable, Sendable {
     case length(UInt64)
     /// The body consists of chunks.
     case chunked
+
+    /// Whether nothing of a body follows the head: some clients send a length of 0 with every request.
+    public var isEmpty: Bool { self == .none || self == .length(0) }
   }
 
   /// A field line: offsets in `bytes`, of which there are less than 2^16.

@@ -22,7 +22,7 @@ public enum WebSocketHandshake {
     guard head["Sec-WebSocket-Version"] == version else {
       throw Rejection(.upgradeRequired, "version \(version) of WebSocket is supported")
     }
-    guard head.framing == .none || head.framing == .length(0) else {
+    guard head.framing.isEmpty else {
       throw .malformed("a request to open a WebSocket has a body")
     }
     guard let key = head["Sec-WebSocket-Key"], isKey(key) else {

@@ -47,7 +47,7 @@ import Testing
   @Test func aMalformedFirstFrameIsInvalidSetup() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path)
-      client.send(Array("get / HTTP/1.1\r\n\r\n".utf8))
+      client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC])  // as TLS begins
       try expectEnd(client, .invalidSetup)
     }
   }

@@ -72,6 +72,24 @@ import Testing
     }
   }
 
+  @Test func aByteOrderMarkAndLinesOfWhiteSpaceAreNoPartOfValues() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") { $0.type = "application/json" }
+      try harness.addPublished("b") { $0.type = "application/octet-stream" }
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", "\u{FEFF}[1]\n \n\t\r\n[2]\r\n\u{FEFF}[3]\n  ", Self.lines)
+      #expect(try client.response().text == "{\"accepted\":3}\n")
+      client.post("/streams/p", "\u{FEFF}\n", Self.lines)
+      #expect(try client.response().text == "{\"accepted\":0}\n")
+      for name in ["p", "b"] {
+        client.post("/streams/\(name)", "\u{FEFF}[4]")
+        #expect(try client.response().status == 200)
+      }
+      #expect(try Self.values(harness, "p") == ["[1]", "[2]", "\u{FEFF}[3]", "[4]"])
+      #expect(try Self.values(harness, "b") == ["\u{FEFF}[4]"])
+    }
+  }
+
   @Test(arguments: ["identity", "Identity", "", ",", "identity, identity"])
   func aBodyWithoutACodingMaySayThat(coding: String) async throws {
     try await withServer { harness in

@@ -367,6 +367,76 @@ import Testing
     }
   }
 
+  @Test func emptyLinesMayPrecedeTheFirstRequest() async throws {
+    try await withServer { harness in
+      for lines in ["\r\n", "\r\n\r\n"] {
+        let client = try HTTPWireClient(harness)
+        client.send(lines + "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        #expect(try client.response().text == "ok\n")
+      }
+      let client = try HTTPWireClient(harness)
+      client.send("\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+      #expect(try client.response().status == 400)
+    }
+  }
+
+  @Test(arguments: ["get", "Get", "post"]) func aMethodInSmallLettersIsRefusedAsHTTP(method: String) async throws {
+    try await withServer { harness in
+      let client = try HTTPWireClient(harness)
+      client.request(method, "/healthz")
+      let response = try client.response()
+      #expect(response.status == 405 && response["Allow"] == "GET, HEAD, OPTIONS")
+    }
+  }
+
+  @Test(arguments: [("Content-Length: 0", ""), ("Content-Length: 00", "")])
+  func aGETWithALengthOfZeroKeepsTheConnection(field: String, body: String) async throws {
+    try await withServer { harness in
+      let client = try HTTPWireClient(harness)
+      for method in ["GET", "OPTIONS", "DELETE", "GET"] {
+        client.request(method, "/healthz", [field])
+        let response = try client.response()
+        #expect(
+          response["Connection"] == nil && response.status == (method == "GET" ? 200 : method == "OPTIONS" ? 204 : 405))
+      }
+    }
+  }
+
+  @Test(arguments: [
+    "_=1700000000", "_t=1", "_ts=1", "_dc=1700000000", "1700000000000", "org.htmx.cache-buster=true",
+    "dojo.preventCache=1700000000", "r=0.5", "_=1&_=2",
+  ])
+  func parametersAgainstCachesAreIgnored(parameter: String) async throws {
+    try await withServer { harness in
+      _ = try harness.addPublished("p") { $0.type = "text/plain" }
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p?\(parameter)", "1")
+      #expect(try client.response().text == "{\"accepted\":1}\n")
+      for target in ["/streams/p", "/streams", "/stats", "/metrics", "/healthz", "/"] {
+        client.get("\(target)?\(parameter)")
+        #expect(try client.response().status == 200, "\(target)")
+      }
+      client.get("/streams/p?as=sse&follow=0&\(parameter)&")
+      #expect(try client.response().text.contains("data: 1\n"))
+    }
+  }
+
+  @Test(arguments: ["application/ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines"])
+  func NDJSONMayBeAskedForUnderEachOfItsNames(type: String) async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", Self.isJSON)
+      source.send([UInt8(ascii: "1")])
+      for accept in [type, "\(type), */*", "application/json;q=0.5, \(type)"] {
+        let client = try HTTPWireClient(harness)
+        client.get("/streams/s?follow=0", "Accept: \(accept)")
+        let response = try client.response()
+        #expect(response["Content-Type"] == "application/x-ndjson" && response.text == "1\n", "\(accept)")
+      }
+      let client = try HTTPWireClient(harness)
+      #expect(try client.fetch("/streams/s,t", "Accept: \(type)").status == 404)
+    }
+  }
+
   @Test func requestsAreAnsweredInTheirOrderOnOneConnection() async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isText)

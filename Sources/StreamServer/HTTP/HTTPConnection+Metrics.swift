@@ -35,7 +35,7 @@ extension HTTPConnection {
 
   private static func hasStreams(_ parameters: [RequestTarget.Parameter]) throws(Rejection) -> Bool {
     var hasStreams: Bool?
-    for parameter in parameters {
+    for parameter in parameters where !StreamQuery.isIgnored(parameter) {
       guard parameter.name == "streams" else {
         throw Rejection(.badRequest, "unknown parameter \"\(parameter.name)\"")
       }

@@ -4,9 +4,7 @@ import HTTP
 
 extension HTTPConnection {
   func respondWithPage(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
-    if let parameter = head.target.parameters.first {
-      throw Rejection(.badRequest, "unknown parameter \"\(parameter.name)\"")
-    }
+    try refuseParameters(of: head)
     func addFields(_ head: inout ResponseHead) {
       head.add("ETag", Page.tag.fieldValue)
       head.add("Cache-Control", "no-cache")

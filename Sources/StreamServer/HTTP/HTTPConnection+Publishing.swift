@@ -96,8 +96,19 @@ final class PublishingRequest {
 
   private func append(_ bytes: Span<UInt8>) throws(Rejection) {
     try checkSize(part.count + bytes.count, isWhole: false)
+    let mayBeginWithMark = mayBeMark
     unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }
-    if stream.wantsJSON, !examination.continues(in: part.span) { throw malformed() }
+    if mayBeginWithMark {
+      guard !mayBeMark || part.isEmpty else { return }  // the rest of the mark may come
+      part = Array(part.withoutByteOrderMark)
+    }
+    if stream.wantsJSON, !isExaminedWell() { throw malformed() }
+  }
+
+  /// Whether what there is of the first value may be the beginning of a byte order mark, which is no part of a text.
+  private var mayBeMark: Bool {
+    part.count < 3 && [0xEF, 0xBB, 0xBF].starts(with: part) && count == 0 && arrived.isEmpty
+      && EventEncoding.Content(ofType: stream.configuration.type) != .binary
   }
 
   private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
@@ -112,17 +123,22 @@ final class PublishingRequest {
     Rejection(status, hasLines ? "value \(count + UInt64(arrived.count) + 1): \(sentence)" : sentence)
   }
 
-  /// Empty lines, which some programs add at the end, are no values.
+  /// Lines of white space, such as an empty one at the end, are no values.
   private func endLine() throws(Rejection) {
     if part.last == UInt8(ascii: "\r") { part.removeLast() }
-    if !part.isEmpty { try endValue() }
+    if !part.isWhiteSpace { try endValue() }
     examination.restart()
     part.removeAll(keepingCapacity: true)
   }
 
   private func endValue() throws(Rejection) {
-    if stream.wantsJSON, !(examination.continues(in: part.span) && examination.isComplete) { throw malformed() }
+    if stream.wantsJSON, !(isExaminedWell() && examination.isComplete) { throw malformed() }
     arrived.append(part)
+  }
+
+  private func isExaminedWell() -> Bool {
+    let part = part
+    return examination.continues(in: part.span)
   }
 
   /// The body has ended.
@@ -155,16 +171,13 @@ final class PublishingRequest {
 // Publishing by POST: answered once every value is in the stream.
 
 extension HTTPConnection {
-  /// Names of NDJSON, none of which is registered: with any of them each line is a value.
-  private static let lineTypes: Set = [
-    EventEncoding.Format.ndjson.mediaType, "application/ndjson", "application/jsonl", "application/jsonlines",
-    "application/x-jsonlines",
+  /// Further names of NDJSON, none of which is registered.
+  static let otherLineTypes = [
+    "application/ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines",
   ]
 
   func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
-    guard head.target.parameters.isEmpty else {
-      throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
-    }
+    try refuseParameters(of: head)
     let stream = try visibleStream(name, adding: 1)
     guard let source = stream.publishSource else {
       let refusal = Refusal(name, .rejected("\"\(name)\" does not accept values"))
@@ -181,7 +194,8 @@ extension HTTPConnection {
       throw Rejection(.badRequest, "the request has no body: send a value, or Content-Length: 0 for an empty one")
     }
     let type = head["Content-Type"].flatMap { MediaType($0) }
-    let hasLines = type.map { Self.lineTypes.contains($0.name) } ?? false
+    let hasLines =
+      type.map { ([EventEncoding.Format.ndjson.mediaType] + Self.otherLineTypes).contains($0.name) } ?? false
     if case .length(let count) = head.framing, !hasLines, let sentence = stream.valueError(ofSize: Int(clamping: count))
     {
       throw Rejection(.contentTooLarge, sentence)

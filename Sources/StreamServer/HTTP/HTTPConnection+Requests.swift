@@ -122,6 +122,12 @@ extension HTTPConnection {
 
   // MARK: Streams
 
+  /// Checks the parameters for a resource that has none.
+  func refuseParameters(of head: RequestHead) throws(Rejection) {
+    guard let parameter = head.target.parameters.first(where: { !StreamQuery.isIgnored($0) }) else { return }
+    throw Rejection(.badRequest, "unknown parameter \"\(parameter.name)\"")
+  }
+
   /// Responds with the newest event, or with events as they come.
   private func respond(with names: [String], _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     let query = try StreamQuery(head.target.parameters)
@@ -176,10 +182,13 @@ extension HTTPConnection {
     func offered() -> [MediaType] {
       (streams.count == 1 ? [type(of: streams[0])] : []) + formats.compactMap { MediaType($0.mediaType) }
     }
-    guard let index = MediaType.preferred(accept, among: offered()) else {
+    let index = MediaType.preferred(accept, among: offered() + otherLineTypes.compactMap { MediaType($0) })
+    guard let index else {
       throw Rejection(.notAcceptable, "the media types are \(offered().map(\.name).joined(separator: ", "))")
     }
-    return streams.count > 1 ? formats[index] : index == 0 ? nil : formats[index - 1]
+    if streams.count == 1, index == 0 { return nil }
+    let place = streams.count == 1 ? index - 1 : index
+    return place < formats.count ? formats[place] : .ndjson
   }
 
   private static func type(of stream: ServedStream) -> MediaType {
@@ -224,7 +233,7 @@ extension HTTPRequest {
   /// The request when its body is not read.
   func withoutBody(of head: RequestHead) -> HTTPRequest {
     HTTPRequest(
-      isHead: isHead, keepsConnection: keepsConnection && head.framing == .none, allowsChunks: allowsChunks,
+      isHead: isHead, keepsConnection: keepsConnection && head.framing.isEmpty, allowsChunks: allowsChunks,
       allowedOrigin: allowedOrigin)
   }
 }

@@ -71,9 +71,12 @@ final class HTTPConnection: Connection {
 
   deinit { worker.counts.http.subtract(1, ordering: .relaxed) }
 
-  /// Whether a connection that begins with this byte speaks HTTP: a method begins with a capital letter, and a frame with
-  /// its length, which is less than 4 MiB for SETUP.
-  static func speaks(_ byte: UInt8) -> Bool { UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte }
+  /// Whether a connection that begins with this byte speaks HTTP. A method begins with a letter, even if only those with
+  /// capital letters are known, and empty lines may precede it. A frame begins with its length, which for SETUP is less than
+  /// 64 KiB.
+  static func speaks(_ byte: UInt8) -> Bool {
+    UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte & ~0x20 || byte == UInt8(ascii: "\r") || byte == UInt8(ascii: "\n")
+  }
 
   /// Sends small responses at once, and detects a client that has vanished: by unacknowledged bytes, or by probes of the
   /// system.

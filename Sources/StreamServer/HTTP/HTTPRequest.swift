@@ -18,7 +18,7 @@ struct HTTPRequest {
   init(_ head: RequestHead, allowedOrigin: String?) {
     isHead = head.method == .head
     // A body that nothing reads would be taken for the next request.
-    keepsConnection = head.keepsConnection && (head.method == .post || head.framing == .none)
+    keepsConnection = head.keepsConnection && (head.method == .post || head.framing.isEmpty)
     allowsChunks = head.version == .http11
     self.allowedOrigin = allowedOrigin
   }
@@ -130,7 +130,7 @@ struct StreamQuery: Equatable {
   /// - Throws: 400 for a parameter that is unknown, repeated or malformed. Of several last event IDs the last one counts.
   init(_ parameters: [RequestTarget.Parameter]) throws(Rejection) {
     var seen: Set<String> = []
-    for parameter in parameters where !Self.ignored.contains(parameter.name) {
+    for parameter in parameters where !Self.isIgnored(parameter) {
       guard !Self.isLastEventID(parameter.name) else {
         // A library adds its own to the URL that it was given, also before the first event.
         if let id = Self.lastEventID(parameter.value) { lastEventID = id }
@@ -146,14 +146,27 @@ struct StreamQuery: Equatable {
     }
   }
 
-  /// Libraries add these parameters by themselves, against caches and for old browsers.
-  private static let ignored: Set = ["_", "r", "evs_buffer_size_limit", "evs_preamble"]
+  /// Whether libraries add this parameter by themselves, for old browsers or against caches: as a name of their own, one that
+  /// begins with an underscore, or a number alone.
+  static func isIgnored(_ parameter: RequestTarget.Parameter) -> Bool {
+    ignored.contains(parameter.name) || parameter.name.hasPrefix("_")
+      || parameter.value.isEmpty && UInt64(parameter.name) != nil
+  }
+
+  private static let ignored: Set = [
+    "r", "evs_buffer_size_limit", "evs_preamble", "org.htmx.cache-buster", "dojo.preventCache",
+  ]
 
   /// Whether a parameter is `lastEventID`, which each library spells in its own way: `lastEventId`, `Last-Event-ID`,
   /// `evs_last_event_id`.
   private static func isLastEventID(_ name: String) -> Bool {
     let letters = name.lowercased().filter { $0 != "-" && $0 != "_" }
     return letters == "lasteventid" || letters == "evslasteventid"
+  }
+
+  /// The value of `Last-Event-ID`; nil before the first event, for which JavaScript may write the last two.
+  static func lastEventID(_ text: String?) -> String? {
+    text.flatMap { ["", "null", "undefined"].contains($0) ? nil : $0 }
   }
 
   private mutating func read(_ name: String, _ value: String) throws(Rejection) {
@@ -164,11 +177,6 @@ struct StreamQuery: Equatable {
       case "sse": format = .serverSentEvents
       case "ndjson": format = .ndjson
       case "json-seq": format = .jsonSequence
-  /// The value of `Last-Event-ID`; nil before the first event, for which JavaScript may write the last two.
-  static func lastEventID(_ text: String?) -> String? {
-    text.flatMap { ["", "null", "undefined"].contains($0) ? nil : $0 }
-  }
-
       case "raw": format = .raw
       default: throw mistake("sse, ndjson, json-seq or raw")
       }

@@ -126,9 +126,7 @@ final class WebSocketConnection: RSocketConnection {
 extension HTTPConnection {
   /// Continues as a WebSocket.
   func openWebSocket(_ head: RequestHead) throws(Rejection) {
-    guard head.target.parameters.isEmpty else {
-      throw Rejection(.badRequest, "unknown parameter \"\(head.target.parameters[0].name)\"")
-    }
+    try refuseParameters(of: head)
     let accept = try WebSocketHandshake.accept(head)
     var response = ResponseHead(.switchingProtocols)
     response.add("Upgrade", "websocket")
