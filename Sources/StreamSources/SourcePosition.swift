@@ -2,7 +2,8 @@ import Events
 
 /// The position of a source when its last process ended, from the stream's log.
 public struct SourceResumption: Sendable {
-  /// The log's checkpoint, of events that are in it. Called on the source thread, at a subscription's first demand.
+  /// The log's checkpoint, of events that are in it. Called on the source thread, at a subscription's first demand; for a
+  /// timer on any thread, at its first tick.
   private let stored: @Sendable () -> Checkpoint?
   /// Text that identifies the pipeline: with a different pipeline, an unchanged page counts as new.
   let pipeline: String
@@ -23,12 +24,13 @@ public struct SourceResumption: Sendable {
 ///
 /// Encoding: u8 version, u64 fingerprint of the source (little endian, like all numbers), u8 kind, then for a poll (1):
 /// u64 digest of the last page, entity tag, last modification; for server-sent events (2): u64 reconnection time in
-/// milliseconds, last event id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
+/// milliseconds, last event id; for a timer (3): u64 last tick. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
 /// no credential.
 enum SourcePosition: Equatable {
   /// - validators: also nil if they came from another URL than the source's.
   case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?)
   case serverSentEvents(lastEventID: [UInt8], reconnectionTime: Duration?)
+  case timer(lastTick: UInt64)
 
   private static let version: UInt8 = 1
 
@@ -45,6 +47,9 @@ enum SourcePosition: Equatable {
       bytes.append(2)
       bytes.append(number: UInt64(time?.wholeMilliseconds ?? 0))
       bytes.append(text: lastEventID)
+    case .timer(let tick):
+      bytes.append(3)
+      bytes.append(number: tick)
     }
     return Checkpoint(bytes)
   }
@@ -70,6 +75,9 @@ enum SourcePosition: Equatable {
       }
       self = .serverSentEvents(
         lastEventID: id, reconnectionTime: time == 0 ? nil : .milliseconds(Int64(clamping: time)))
+    case 3:
+      guard let tick = rest.takeNumber(), rest.isEmpty else { return nil }
+      self = .timer(lastTick: tick)
     default: return nil
     }
   }

@@ -7,10 +7,12 @@ import StreamRuntime
 ///
 /// Each value is a batch of one event. The first, tick 1, is delivered at a subscription's first demand; `n` is the
 /// number of the interval since then, so that ticks missed for lack of demand or during suspend appear as a jump of
-/// `n`. Missed ticks are not repeated. `time` is the system's clock at delivery, in UTC; the interval is monotonic.
+/// `n`. A subscription that resumes counts on from the last tick in the log. Missed ticks are not repeated. `time` is the system's clock at delivery, in UTC; the interval is monotonic.
 public struct TimerSource: CompositePublisher, Sendable {
   private let ticks: Publishers.DispatchTimer
   private let interval: Int
+  private let resumption: SourceResumption?
+  private static let fingerprint = BodyDigest(Array("timer".utf8))
 
   /// Serial queue for all timers' deliveries: they are short, and a thread per timer would be many.
   private static let queue = DispatchQueue(label: "streamd.timers")
@@ -19,7 +21,10 @@ public struct TimerSource: CompositePublisher, Sendable {
   ///   - every: the interval; at least a nanosecond.
   ///   - leeway: maximum delay of a tick, which lets the kernel join wake-ups.
   ///   - times: the number of events after which it completes; nil: never.
-  public init(every: Duration, leeway: Duration = .zero, times: Int? = nil) {
+  ///   - resumption: from which each subscription counts on, called on any thread, and the checkpoint that each batch
+  ///     carries; nil: each begins with 1.
+  public init(every: Duration, leeway: Duration = .zero, times: Int? = nil, resumption: SourceResumption? = nil) {
+    self.resumption = resumption
     interval = every.wholeNanoseconds
     precondition(interval > 0, "a timer's interval must be more than nothing, not \(every)")
     ticks = Publishers.timer(
@@ -30,10 +35,21 @@ public struct TimerSource: CompositePublisher, Sendable {
   /// The event of each tick; a subscription counts its own.
   public var body: some Publisher<EventBatch, Never> {
     var counter = TickCounter(interval: interval)
-    return ticks.map { time in
-      let tick = counter.number(at: Int(clamping: time.uptimeNanoseconds))
-      return [Array(#"{"tick":\#(tick),"time":"\#(WallTime.now.description)"}"#.utf8)]
+    var former: UInt64?
+    return ticks.map { [resumption] time in
+      let base = former ?? Self.lastTick(resumption?.checkpoint())
+      former = base
+      let tick = base &+ UInt64(counter.number(at: Int(clamping: time.uptimeNanoseconds)))
+      var batch: EventBatch = [Array(#"{"tick":\#(tick),"time":"\#(WallTime.now.description)"}"#.utf8)]
+      if resumption != nil { batch.checkpoint = SourcePosition.timer(lastTick: tick).checkpoint(Self.fingerprint) }
+      return batch
     }
+  }
+
+  /// - Returns: 0 without a checkpoint of a timer.
+  private static func lastTick(_ checkpoint: Checkpoint?) -> UInt64 {
+    guard let checkpoint, case .timer(let tick)? = SourcePosition(checkpoint, fingerprint) else { return 0 }
+    return tick
   }
 }
 

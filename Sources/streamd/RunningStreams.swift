@@ -194,6 +194,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     let source = stream.source.publisher(
       for: stream, publishSource: feed.publishSource, in: feed.place, on: sources, checkpoint: checkpoint,
+      stored: { [weak server] in server?.checkpoint(of: name, isOfEvent: false) },
       admission: fleet.map { Self.admission(to: $0, of: name) }, handover: fleet?.handover(of: name),
       succeeded: { reports.status.noteFetch() }, progress: { reports.take($0) }
     ) { reports.take($0) }

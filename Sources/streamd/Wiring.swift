@@ -176,14 +176,16 @@ extension Configuration.Source {
   /// - Parameters:
   ///   - publishSource: the source of a stream to which clients publish.
   ///   - place: the place of a source program.
-  ///   - checkpoint: the resumption state in the stream's log.
+  ///   - checkpoint: the resumption state in the stream's log, or that of the fleet. On the source thread.
+  ///   - stored: the resumption state in the stream's log. On any thread.
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
   ///   - handover: continues the schedule of another host; nil: there is none.
   ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
   ///   - progress: called on the source thread.
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
-    checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?, admission: FetchAdmission? = nil,
+    checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
+    stored: @escaping @Sendable () -> Checkpoint?, admission: FetchAdmission? = nil,
     handover: SourceHandover? = nil, succeeded: @escaping @Sendable () -> Void = {},
     progress: @escaping @Sendable (SourceProgress) -> Void,
     report: @escaping @Sendable (SourceReport) -> Void
@@ -192,7 +194,7 @@ extension Configuration.Source {
     case .publish: return publishSource.eraseToAnyPublisher()
     case .timer(let timer):
       return TimerSource(
-        every: timer.every, leeway: timer.leeway, times: timer.times
+        every: timer.every, leeway: timer.leeway, times: timer.times, resumption: SourceResumption(checkpoint: stored)
       ).eraseToAnyPublisher()
     case .http(let http):
       let request = HTTPConfiguration(http, of: stream)

@@ -19,7 +19,7 @@ import Testing
       .poll(BodyDigest(value: 7), entityTag: "\"a\"", lastModified: "Mon, 01 Jan 2024 00:00:00 GMT"),
       .poll(BodyDigest(value: .max), entityTag: nil, lastModified: nil),
       .serverSentEvents(lastEventID: Array("é 7".utf8), reconnectionTime: .seconds(3)),
-      .serverSentEvents(lastEventID: [], reconnectionTime: nil),
+      .serverSentEvents(lastEventID: [], reconnectionTime: nil), .timer(lastTick: .max),
     ]
   }
 

@@ -1,5 +1,7 @@
+import Events
 import Foundation
 import Reactive
+import TestSupport
 import Testing
 
 @testable import StreamSources
@@ -65,6 +67,30 @@ import Testing
     let taker = Taker(.unlimited)
     TimerSource(every: .milliseconds(1), leeway: .microseconds(500), times: 3).subscribe(taker)
     #expect(await taker.next(1000).count == 3)
+  }
+
+  @Test func aSubscriptionThatResumesCountsOnFromTheLog() async throws {
+    let stored = Shared<Checkpoint?>(nil)
+    let resumption = SourceResumption { stored.withLock { $0 } }
+    var last = 0
+    for _ in 0..<3 {
+      let taker = Taker(.max(3))
+      TimerSource(every: .milliseconds(2), resumption: resumption).handleEvents(receiveOutput: { batch in
+        stored.withLock { $0 = batch.checkpoint }
+      }).subscribe(taker)
+      let ticks = try decode(await taker.next(3)).map(\.tick)
+      taker.cancel()
+      #expect(ticks.first == last + 1 && Set(ticks).count == 3 && ticks == ticks.sorted(), "\(ticks) after \(last)")
+      last = try #require(ticks.last)
+    }
+    // What another source has left there, and a number at the limit.
+    for checkpoint in [Checkpoint([1, 2, 3]), SourcePosition.timer(lastTick: 5).checkpoint(BodyDigest(value: 1))] {
+      stored.withLock { $0 = checkpoint }
+      let taker = Taker(.max(1))
+      TimerSource(every: .milliseconds(2), resumption: resumption).subscribe(taker)
+      #expect(try decode(await taker.next(1)).first?.tick == 1)
+      taker.cancel()
+    }
   }
 
   @Test func everySubscriptionHasItsOwnCount() async throws {

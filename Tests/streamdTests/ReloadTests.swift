@@ -182,6 +182,36 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  private struct Tick: Decodable { let tick: Int }
+
+  @Test(arguments: ["memory", "disk"]) func ticksCountOnOverReloadsAndRestarts(keep: String) async throws {
+    func clock(_ more: String) -> String {
+      "[streams.clock]\ntimer.every = \"5ms\"\nstart = \"always\"\nreplay = 100\nkeep = \"\(keep)\"\n\(more)\n"
+    }
+    let daemon = try RestartedDaemon()
+    try daemon.start(clock(""))
+    var seen: [Int] = []
+    for step in 0..<4 {
+      let from = UInt64(try await daemon.newest(of: "clock").id ?? 0)
+      let ticks = try await daemon.events(5, of: "clock", from: .after(id: from)).map { event in
+        try JSONDecoder().decode(Tick.self, from: Data(event.data)).tick
+      }
+      #expect(ticks.first ?? 0 > seen.last ?? 0, "step \(step): \(ticks) after \(seen)")
+      seen += ticks
+      switch step {
+      case 0: try daemon.reload(clock("retry.first = \"2s\""))  // another feed
+      case 1:
+        #expect(await daemon.stop() == 0)
+        try daemon.start(clock("jq = \".\""))
+      case 2:
+        await daemon.kill()
+        try daemon.start(clock("jq = \".\""))
+      default: break
+      }
+    }
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func theLastOfManyReloadsApplies() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start(keptStream("n0", keep: "no"))
