@@ -1,5 +1,6 @@
-import StreamProtocol
 import StreamClient
+import StreamProtocol
+import StreamRuntime
 
 /// The parsed command line.
 struct Arguments: Equatable {
@@ -16,7 +17,8 @@ struct Arguments: Equatable {
     case reload(process: Int32, timeout: Duration)
     case top(Top)
     case check(name: String, Check)
-    case help
+    /// nil: of all commands.
+    case help(of: String?)
     case version
   }
 
@@ -73,85 +75,6 @@ struct Arguments: Equatable {
   var maximumEventBytes = 64 << 20
 
   static let defaultSocket = "/run/streamd/streamd.sock"
-
-  static let help = """
-    Usage: streamctl [--socket PATH] COMMAND
-
-    Commands:
-      list                list the streams, one per line
-      sub NAME            print the events of a stream as they arrive, until it ends
-      get NAME            print the newest event of a stream
-      pub NAME [DATA]     publish DATA as one event, or each line of standard input as an event; end when the
-                          daemon has confirmed all of them; a restart or crash of the daemon neither loses
-                          nor repeats a line
-      status              print the daemon's counters
-      config              print the configuration that the daemon serves: the values of its files and the defaults,
-                          without secrets
-      reload PID          make the daemon that is this process reload its configuration; exit with code 78 if it
-                          has errors
-      top                 show the rates of the streams once a second; on a terminal in place, with keys
-                          n: sort by name, r: sort by rate, q: quit
-      check NAME          print whether a stream is fresh, for monitoring; exit with code 0 if it is, 1 if it is
-                          blocked, waiting, or idle and old, 2 if it is stale, failing or old, 3 if that is unknown
-
-    Options of sub:
-      --credit N          request N events at a time, and more when half of them are written (default 256)
-      --count N           stop after N events; request no more than that
-      --from POS          begin with: replay (default), latest, new, state (the newest event of each key), the
-                          events after an event id, those since an RFC 3339 time, or since a duration ago such as -5m
-      --last N            begin with the last N events
-      --marker            show when all events are printed, and every 10 s while none arrives: with the format
-                          json as an object with caught_up, otherwise on standard error
-      --no-follow         stop after the events that are there
-      --on-lag POLICY     after falling behind: skip (continue with the oldest event in the buffer), latest, fail
-                          (default: the stream's configuration)
-      --where CONDITION   print only JSON events for whose value at a JSON pointer the condition holds:
-                          /a=VALUE, /a>N, /a>=N, /a<N, /a<=N, /a^=PREFIX, /a (it exists), !/a (it does not);
-                          VALUE is JSON, else text; or a filter as a JSON object; all of several must hold
-
-    Options of sub and pub:
-      --no-reconnect      exit when the connection is lost, instead of reconnecting and resuming
-
-    Options of pub:
-      --as NAME           publish under this name, 1 to 48 bytes: another run of the same input under it skips
-                          the lines that are in the stream (default: a random name)
-
-    Options of sub and get:
-      --format FORMAT     data: one event per line, line breaks in JSON replaced by spaces (default)
-                          json: one object per line with id, time and data; data is the event itself
-                                if it is JSON, else a string
-                          raw: the bytes of the events, without separators
-      --timeout TIME      exit with code 69 when no event arrives for this time, such as 500ms, 30s or 5m
-      --max-event SIZE    accept events up to this size, such as 1GiB; exit with code 65 on a larger one
-                          (default 64MiB)
-
-    Options of reload:
-      --timeout TIME      exit with code 69 when the daemon does not reply within this time (default 25s)
-
-    Options of check:
-      --max-age TIME      the stream is old if neither an event nor a fetch that found it unchanged has come for
-                          this time, such as 30s
-      --timeout TIME      exit with code 3 when the daemon does not reply within this time (default 10s)
-
-    Options of list, status, config, top and check:
-      --json              print JSON on one line: $streams, $stats, $config, $stats once a second, or an object
-
-    Options of top:
-      --count N           stop after N tables
-      --sort ORDER        name (default), or rate: the highest first
-
-    Other options:
-      --socket PATH       the daemon's socket (default $STREAMD_SOCKET, else \(defaultSocket))
-      -h, --help          print this text
-      --version           print the version
-
-    Exit codes: 0 success, or the reader of the output has closed it; 64 usage error; 65 the daemon rejected
-    the options or the event; 69 no daemon, or connection lost; 70 the stream failed; 71 no free descriptors
-    or threads; 74 input or output error; 75 events were lost, standard error has the number; 76 unexpected
-    reply; 77 access refused, or no such stream; 78 the configuration has errors; 128 + N terminated by
-    signal N.
-
-    """
 }
 
 extension Arguments {
@@ -171,8 +94,14 @@ extension Arguments {
         operands.append(word)
         continue
       }
-      if ["-h", "--help", "--version"].contains(word) {
-        self.init(socket: "", command: word == "--version" ? .version : .help)
+      if ["-h", "--help"].contains(word) {
+        let command = operands.first ?? rest.first { !$0.hasPrefix("-") }
+        if let command, !Help.commands.contains(command) { throw Self.unknown(command) }
+        self.init(socket: "", command: .help(of: command))
+        return
+      }
+      if word == "--version" {
+        self.init(socket: "", command: .version)
         return
       }
       let parts = word.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
@@ -180,7 +109,10 @@ extension Arguments {
         values[word] = ""
         continue
       }
-      guard Self.options.contains(parts[0]) else { throw .usage("unknown option \(parts[0])") }
+      guard Self.options.contains(parts[0]) else {
+        let known = Self.options.union(Self.flags).union(["--help", "--version"])
+        throw .usage("unknown option \(parts[0])", meant: nearest(to: parts[0], among: known))
+      }
       // A value may begin with a dash: --from -5m.
       guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else {
         throw .usage("\(parts[0]) requires a value")
@@ -274,8 +206,12 @@ extension Arguments {
       if !conditions.isEmpty { subscription.options.filter = try EventFilter(conditions) }
       subscription.timeout = try time("--timeout", values)
       return .subscribe(name: try name(operands), subscription)
-    default: throw .usage("unknown command \(verb)")
+    default: throw unknown(verb)
     }
+  }
+
+  private static func unknown(_ command: String) -> Stop {
+    .usage("unknown command \(command)", meant: nearest(to: command, among: Set(Help.commands)))
   }
 
   private static func name(_ operands: [String]) throws(Stop) -> String {

@@ -10,7 +10,7 @@ enum Program {
     let socket = unsafe getenv("STREAMD_SOCKET").map { unsafe String(cString: $0) }
     let arguments = try Arguments(words, environment: socket)
     switch arguments.command {
-    case .help: try Output.print(Arguments.help)
+    case .help(let command): try Output.print(command.flatMap { Help.text(of: $0) } ?? Help.text)
     case .version: try Output.print("streamctl \(Version.description)\n")
     case .list(isJSON: true): try printValue(of: "$streams", arguments, .data)
     case .list: try Output.print(catalogue(Session(arguments)).text)
@@ -46,6 +46,10 @@ enum Program {
     let event = try Session(arguments).value(of: name, within: timeout)
     var output = Output()
     try format.append(event, to: &output)
+    // The bytes alone would have the shell's prompt behind them.
+    if format == .raw, event.data.last != UInt8(ascii: "\n"), isatty(STDOUT_FILENO) == 1 {
+      try output.write(CollectionOfOne(UInt8(ascii: "\n")))
+    }
     try output.flush()
   }
 

@@ -19,7 +19,10 @@ struct Stop: Error, Equatable {
   static func signal(_ number: CInt) -> Stop { Stop(nil, 128 + number) }
 
   /// EX_USAGE: invalid command line.
-  static func usage(_ message: String) -> Stop { Stop("\(message); see streamctl --help", 64) }
+  /// - Parameter meant: what the user may have meant; nil: nothing is similar.
+  static func usage(_ message: String, meant: String? = nil) -> Stop {
+    Stop("\(message); \(meant.map { "did you mean \"\($0)\"?" } ?? "see streamctl --help")", 64)
+  }
 
   /// EX_PROTOCOL: unexpected reply from the daemon.
   static func badAnswer(_ message: String) -> Stop { Stop(message, 76) }

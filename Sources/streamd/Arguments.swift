@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// The parsed command line.
 enum Arguments: Equatable {
   case serve(configuration: String)
@@ -46,7 +48,10 @@ enum Arguments: Equatable {
       case _ where argument.hasPrefix("--config="): configuration = String(argument.dropFirst("--config=".count))
       case _ where isCheck && configuration == nil && (argument == "-" || !argument.hasPrefix("-")):
         configuration = argument
-      default: throw UsageError(sentence: "unknown argument \"\(argument)\"; try --help")
+      default:
+        let meant = nearest(to: argument, among: ["--config", "--check", "--version", "--help"])
+        throw UsageError(
+          sentence: "unknown argument \"\(argument)\"; " + (meant.map { "did you mean \"\($0)\"?" } ?? "try --help"))
       }
     }
     let file = configuration ?? defaultConfiguration

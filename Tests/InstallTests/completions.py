@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import time
 
 from installation import SECONDS, expect, expect_equal, said
@@ -98,6 +99,28 @@ def commands_are_offered(installation):
         expect(not missing, f"zsh does not know {missing}")
 
 
+def commands_have_their_own_help(installation):
+    """--help after a command has its options and no others', and names what may be meant by a word that it is not"""
+    streamctl = installation.program("streamctl")
+    socket = options_of(installation, "streamctl", "Other options")
+    for command in commands_of(installation):
+        text = said(streamctl, command, "--help")
+        expect(text.startswith("Usage: streamctl ") and f" {command}" in text.splitlines()[0], f"{command}: {text}")
+        expect(text == said(streamctl, "-h", command), f"-h {command} differs")
+        offered = bash(installation, "streamctl", command, *(["x"] if command == "pub" else []), "--")
+        named = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.M))
+        expect_equal(named, offered | socket, f"--help of {command}")
+    for words, meant in [
+        (["lst"], "list"), (["sub", "x", "--formt", "raw"], "--format"), (["stauts", "--help"], "status"),
+        (["--hlep"], "--help"),
+    ]:
+        done = subprocess.run([streamctl, *words], capture_output=True, text=True, timeout=SECONDS)
+        expect(done.returncode == 64 and f'did you mean "{meant}"?' in done.stderr, f"{words}: {done.stderr}")
+    done = subprocess.run(
+        [installation.program("streamd"), "--chekc"], capture_output=True, text=True, timeout=SECONDS)
+    expect(done.returncode == 64 and 'did you mean "--check"?' in done.stderr, done.stderr)
+
+
 def values_are_offered(installation):
     """bash and fish offer the values in --help, after a space and after an equals sign"""
     for command, option, wanted in [
@@ -145,6 +168,7 @@ def failure_is_silent(installation):
 CHECKS = [
     files_are_valid,
     commands_are_offered,
+    commands_have_their_own_help,
     values_are_offered,
     streams_are_offered,
     failure_is_silent,

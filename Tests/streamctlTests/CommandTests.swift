@@ -143,6 +143,44 @@ import Testing
     }
   }
 
+  @Test(arguments: ["data", "json", "raw"]) func aValueEndsItsLineOnATerminal(format: String) async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, .response, _, "x", _) = event { peer.send("1", on: id, isComplete: true) }
+    }) { server in
+      let terminal = try PseudoTerminal(width: 80, height: 24)
+      let words = ["--socket", server.path, "get", "x", "--format", format]
+      let command = try Command(words, output: terminal.program)
+      try await terminal.drawn("\r\n")
+      #expect(await command.end() == (0, ""))
+      let piped = try Command(words)
+      let output = await piped.rest()
+      #expect(output.hasSuffix("\n") == (format != "raw"))
+      #expect(terminal.text == output.replacing("\n", with: "") + "\r\n")
+      #expect(await piped.end() == (0, ""))
+    }
+  }
+
+  @Test(arguments: ["sub", "get", "list"]) func eachCommandHasItsOwnHelp(verb: String) async throws {
+    for words in [[verb, "--help"], ["-h", verb], [verb, "x", "--count", "1", "--help"]] {
+      let command = try Command(words)
+      let text = await command.rest()
+      #expect(text.hasPrefix("Usage: streamctl [OPTION…] \(verb)") && text.contains("\nOther options:\n"))
+      #expect(text.contains("--credit") == (verb == "sub") && text.contains("--format") == (verb != "list"))
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
+  @Test(arguments: [
+    ("lst", "unknown command lst; did you mean \"list\"?"),
+    ("stauts --help", "unknown command stauts; did you mean \"status\"?"),
+    ("sub x --formt raw", "unknown option --formt; did you mean \"--format\"?"),
+    ("frobnicate", "unknown command frobnicate; see streamctl --help"),
+    ("--frobnicate", "unknown option --frobnicate; see streamctl --help"),
+  ]) func unknownWordsGetASuggestion(words: String, sentence: String) async throws {
+    let command = try Command(words.split(separator: " ").map(String.init))
+    #expect(await command.end() == (64, "streamctl: \(sentence)\n"))
+  }
+
   @Test func linesArePublishedWithinTheCreditAndTheEndIsConfirmed() async throws {
     try await ScriptedServer.run { server in
       let id = StreamID(1)

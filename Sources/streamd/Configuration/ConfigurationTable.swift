@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// One table of the file during reading: records which keys were read, so that the others are refused.
 final class ConfigurationTable {
   /// The table's name in error messages, such as `streams.quotes.http`; empty for the file itself.
@@ -160,29 +162,4 @@ func isBareKey(_ key: String) -> Bool {
     && key.unicodeScalars.allSatisfy {
       $0.isASCII && ($0.properties.isAlphabetic || $0.properties.numericType != nil || $0 == "-" || $0 == "_")
     }
-}
-
-/// The element of `names` nearest to `typed`: an edit distance of at most two, as of two swapped letters, or one in a
-/// short word. The alphabetically first of equally near ones.
-private func nearest(to typed: String, among names: Set<String>) -> String? {
-  guard typed.utf8.count <= 60 else { return nil }
-  let distances = names.sorted().map { (name: $0, distance: editDistance(Array(typed.utf8), Array($0.utf8))) }
-  guard let best = distances.min(by: { $0.distance < $1.distance }) else { return nil }
-  return best.distance <= (typed.utf8.count < 4 ? 1 : 2) ? best.name : nil
-}
-
-/// The number of bytes to insert, delete or replace to turn `first` into `second`. Source: Wagner and Fischer, with one
-/// row of their table at a time.
-private func editDistance(_ first: [UInt8], _ second: [UInt8]) -> Int {
-  var row = Array(0...second.count)
-  for (index, byte) in first.enumerated() {
-    var diagonal = row[0]
-    row[0] = index + 1
-    for (column, other) in second.enumerated() {
-      let changed = diagonal + (byte == other ? 0 : 1)
-      diagonal = row[column + 1]
-      row[column + 1] = min(changed, diagonal + 1, row[column] + 1)
-    }
-  }
-  return row[second.count]
 }
