@@ -28,12 +28,12 @@ import Glibc
     unsafe control = .allocate(capacity: 1)
     unsafe control.initialize(
       to: log_control(
-        context: Unmanaged.passRetained(journal).toOpaque(), target: texts[0], identifier: texts[1],
+        context: Unmanaged.passRetained(journal).toOpaque(), target: texts[0], identifier: texts[1], is_named: 0,
         append_level: { context, reply in unsafe Journal.at(context).appendLevel(to: reply) },
         take_level: { context, value, error in unsafe Journal.at(context).takeLevel(from: value, error) }))
-    // The bus disconnects a client that may not own the name, because its policy is not installed.
+    // A client that may not own the name, because its policy is not installed, is disconnected.
     guard unsafe log_control_add(bus, control) >= 0,
-      unsafe sd_bus_request_name_async(bus, nil, Self.busName, 0, nil, nil) >= 0
+      unsafe log_control_request_name(bus, control, Self.busName) >= 0
     else { return nil }
   }
 
@@ -43,6 +43,9 @@ import Glibc
     unsafe control.deallocate()
     unsafe texts.forEach { unsafe free($0) }
   }
+
+  /// Whether it can be reached: the connection has the name.
+  public var isServed: Bool { unsafe control.pointee.is_named != 0 }
 
   /// Owned by this value; negative after the bus has closed.
   public var descriptor: CInt { unsafe sd_bus_get_fd(bus) }

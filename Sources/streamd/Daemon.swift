@@ -114,6 +114,11 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     stored.store(source.files, with: manager, journal)
     let streamCount = counted(configuration.streams.count, "stream")
     journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(sockets)")
+    if manager.isPresent {
+      let logControl = LogControlWatch(journal, on: loop)
+      logControl.settle(within: .seconds(1))
+      self.logControl = logControl
+    }
     manager.notify(.ready, .status(status()))
     // No later step can fail where another process would succeed, and nothing was read or written so far.
     if let connections {
@@ -127,7 +132,6 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       server.show(report)
       return status()
     }
-    if manager.isPresent { logControl = LogControlWatch(journal, on: loop) }
     loop.run()
     if let ownSocket { unsafe unlink(ownSocket) }
     streams.close(within: Self.diskTime)

@@ -1,8 +1,10 @@
+import Glibc
 import StreamRuntime
 import Systemd
 
-/// Serves the log level on the bus, on an event loop, while the loop runs. Reconnects periodically if there is no bus
-/// or the connection closes. Confined to the loop's thread.
+/// Serves the log level on the bus, on an event loop, while the loop runs. Reconnects if there is no bus or the connection
+/// closes: soon after it was served, as the bus is then being restarted, and otherwise now and then. Confined to the loop's
+/// thread.
 final class LogControlWatch: EventLoop.Handler {
   private let journal: Journal
   private let loop: EventLoop
@@ -10,11 +12,29 @@ final class LogControlWatch: EventLoop.Handler {
   private var registration: EventLoop.Registration?
   private var timer: TimerID?
 
+  /// When it was served the last time.
+  private var servedAt: UInt64?
+
   private static let retryPeriod = Duration.seconds(60)
+  /// The period for a minute after it was served.
+  private static let soon = Duration.milliseconds(500)
 
   init(_ journal: Journal, on loop: EventLoop) {
     (self.journal, self.loop) = (journal, loop)
     connect()
+  }
+
+  /// Waits until it is served, or cannot be; before the loop runs.
+  func settle(within timeout: Duration) {
+    let end = EventLoop.monotonicNow() + UInt64(timeout.wholeNanoseconds)
+    while let control, !control.isServed, case let now = EventLoop.monotonicNow(), now < end {
+      var bus = pollfd(fd: control.descriptor, events: 0, revents: 0)
+      if control.isReadWanted { bus.events |= Int16(POLLIN) }
+      if control.isWriteWanted { bus.events |= Int16(POLLOUT) }
+      let due = control.deadline.map { $0 &* 1000 } ?? end
+      _ = unsafe poll(&bus, 1, CInt((min(max(due, now), end) - now) / 1_000_000 + 1))
+      proceed()
+    }
   }
 
   private func connect() {
@@ -32,7 +52,8 @@ final class LogControlWatch: EventLoop.Handler {
   private func retry() {
     if let registration { loop.unregister(registration) }
     (registration, control) = (nil, nil)
-    timer = loop.schedule(after: Self.retryPeriod) { [weak self] in self?.connect() }
+    let isSoon = servedAt.map { EventLoop.monotonicNow() - $0 < UInt64(Self.retryPeriod.wholeNanoseconds) } == true
+    timer = loop.schedule(after: isSoon ? Self.soon : Self.retryPeriod) { [weak self] in self?.connect() }
   }
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) { proceed() }
@@ -40,6 +61,7 @@ final class LogControlWatch: EventLoop.Handler {
   private func proceed() {
     if let timer { loop.cancel(timer) }
     timer = nil
+    if control?.isServed == true { servedAt = EventLoop.monotonicNow() }
     guard let control, let registration, control.process() else { return retry() }
     var readiness: EventLoop.Readiness = []
     if control.isReadWanted { readiness.insert(.readable) }

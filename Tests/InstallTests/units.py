@@ -75,33 +75,47 @@ def crashes_write_no_memory(installation):
         for setting in ("Environment=SWIFT_BACKTRACE=enable=no", "LimitCORE=0"):
             expect(setting in settings, f"the {manager}'s unit has no {setting}")
 
-
 @contextlib.contextmanager
-def bus():
-    """A private message bus; yields its address."""
-    with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
-        daemon = subprocess.Popen(
-            ["dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={folder}/bus"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            yield daemon.stdout.readline().strip()
-        finally:
-            daemon.kill()
-            daemon.wait()
-            daemon.stdout.close()
+def bus(folder):
+    """A private message bus in a folder; yields its address."""
+    daemon = subprocess.Popen(
+        ["dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={folder}/bus"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        yield daemon.stdout.readline().strip()
+    finally:
+        daemon.kill()
+        daemon.wait()
+        daemon.stdout.close()
+
+
+def log_level_survives_the_bus(installation):
+    """the log level is on the bus when the daemon is ready, and again within 5 s after a restart of the bus"""
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder, contextlib.ExitStack() as stack:
+        address = f"unix:path={folder}/bus"
+
+        def level():
+            return said("busctl", f"--address={address}", "get-property", *LOG_CONTROL, "LogLevel").strip()
+
+        with bus(folder):
+            stack.enter_context(
+                installation.daemon(DBUS_SYSTEM_BUS_ADDRESS=address, DBUS_SESSION_BUS_ADDRESS=address))
+            expect(level() == 's "info"', f"when it is ready, the bus says: {level()}")
+        pathlib.Path(folder, "bus").unlink(missing_ok=True)
+        with bus(folder):
+            deadline = time.monotonic() + 5
+            while (answer := level()) != 's "info"':
+                expect(time.monotonic() < deadline, f"5 s after the restart, the bus says: {answer}")
+                time.sleep(0.05)
 
 
 def log_level_is_on_the_bus(installation):
     """the log level can be read and set over D-Bus, by syslog's names; an invalid one changes nothing"""
-    with bus() as address:
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder, bus(folder) as address:
         def ask(verb, name, *value):
             return said("busctl", f"--address={address}", verb, *LOG_CONTROL, name, *value).strip()
 
         with installation.daemon(DBUS_SYSTEM_BUS_ADDRESS=address, DBUS_SESSION_BUS_ADDRESS=address):
-            deadline = time.monotonic() + SECONDS
-            while ask("get-property", "LogLevel") != 's "info"':  # it takes its name after it has begun to serve
-                expect(time.monotonic() < deadline, ask("get-property", "LogLevel"))
-                time.sleep(0.05)
             expect(not ask("set-property", "LogLevel", "s", "debug"), "debug is refused")
             expect(ask("get-property", "LogLevel") == 's "debug"', "it was not set")
             expect(not ask("set-property", "LogLevel", "s", "4"), "4 is refused")
@@ -121,7 +135,6 @@ def policy_names_the_permitted_users(installation):
     for unit in (installation.prefix / "lib/systemd").glob("*/streamd.service"):
         expect(f"\nBusName={BUS_NAME}\n" in unit.read_text(), f"{unit} has another BusName=")
 
-
 def uninstall_removes_all_files(installation):
     """deploy/uninstall removes all files of deploy/install; must be the last check"""
     before = installation.files()
@@ -137,6 +150,7 @@ CHECKS = [
     sandbox_is_tight,
     crashes_write_no_memory,
     log_level_is_on_the_bus,
+    log_level_survives_the_bus,
     policy_names_the_permitted_users,
     uninstall_removes_all_files,
 ]
