@@ -1,8 +1,11 @@
 """The units with their examples, the log level on a bus, and the files of install and uninstall."""
 
 import contextlib
+import ctypes
+import os
 import pathlib
 import re
+import struct
 import subprocess
 import tempfile
 import time
@@ -75,6 +78,20 @@ def crashes_write_no_memory(installation):
         for setting in ("Environment=SWIFT_BACKTRACE=enable=no", "LimitCORE=0"):
             expect(setting in settings, f"the {manager}'s unit has no {setting}")
 
+
+def disabling_the_service_leaves_the_socket(installation):
+    """systemctl disable streamd.service leaves the socket enabled, for the system and for users"""
+    for scope in ("--system", "--global"):
+        def systemctl(*words):
+            return said("systemctl", f"--root={installation.folder}", scope, *words)
+
+        systemctl("enable", "streamd.socket", "streamd.service")
+        systemctl("disable", "streamd.service")
+        shown = [systemctl("is-enabled", f"streamd.{kind}").strip() for kind in ("service", "socket")]
+        systemctl("disable", "streamd.socket")
+        expect(shown == ["disabled", "enabled"], f"{scope}: service and socket are {shown}")
+
+
 @contextlib.contextmanager
 def bus(folder):
     """A private message bus in a folder; yields its address."""
@@ -135,6 +152,31 @@ def policy_names_the_permitted_users(installation):
     for unit in (installation.prefix / "lib/systemd").glob("*/streamd.service"):
         expect(f"\nBusName={BUS_NAME}\n" in unit.read_text(), f"{unit} has another BusName=")
 
+
+def files_appear_in_one_step(installation):
+    """the D-Bus policy is replaced in one step, complete and with its mode: D-Bus reads it at once"""
+    folder = installation.prefix / "share/dbus-1/system.d"
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    expect(watch >= 0 and libc.inotify_add_watch(watch, bytes(folder), 0xFFF) >= 0, "no inotify")
+    try:
+        installation.deploy("install", "--built", installation.built)
+        events, rest = [], os.read(watch, 1 << 16)
+        while rest:
+            _, mask, _, length = struct.unpack_from("iIII", rest)
+            name = rest[16:16 + length].rstrip(b"\0").decode()
+            if name == "org.streamd.conf":
+                events.append(mask)
+            rest = rest[16 + length:]
+        expect(events == [0x80], f"the policy has the events {list(map(hex, events))}, not only IN_MOVED_TO")
+    finally:
+        os.close(watch)
+    mode = (folder / "org.streamd.conf").stat().st_mode & 0o777
+    expect(mode == 0o644, f"its mode is {mode:o}")
+    left = [name for name in installation.files() if name.endswith(".new")]
+    expect(not left, f"it leaves {left}")
+
+
 def uninstall_removes_all_files(installation):
     """deploy/uninstall removes all files of deploy/install; must be the last check"""
     before = installation.files()
@@ -149,8 +191,10 @@ CHECKS = [
     examples_are_valid,
     sandbox_is_tight,
     crashes_write_no_memory,
+    disabling_the_service_leaves_the_socket,
     log_level_is_on_the_bus,
     log_level_survives_the_bus,
+    files_appear_in_one_step,
     policy_names_the_permitted_users,
     uninstall_removes_all_files,
 ]
