@@ -1,3 +1,4 @@
+import Glibc
 import StreamRuntime
 import StreamServer
 import Systemd
@@ -7,13 +8,24 @@ import Systemd
 /// A client that waits on such a socket makes the service manager start the daemon again as soon as it has ended.
 /// Without a response the starts would reach StartLimitBurst= at once, and the manager would close the socket. With
 /// this response each client receives an error, and there is at most one start a second while clients connect.
-func refuseClients(from sockets: [PassedDescriptors.Listener]) {
+///
+/// - Parameters:
+///   - path: the main file of the configuration.
+///   - summary: its first error, for those clients that may read the files.
+func refuseClients(from sockets: [PassedDescriptors.Listener], of path: String, _ summary: String) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let refused = RefusedConnections(on: loop)
+  let sentence = "streamd cannot start: its configuration has errors"
+  let details = "\(sentence): \(summary.escapedForTerminal); see streamd --check \(path.escapedForTerminal)"
+  let mayAllRead = ConfigurationText.mayAllRead(filesAt: path)
   let listeners = sockets.map { socket in
     Listener(
       OwnedDescriptor(socket.descriptor), on: loop,
-      accepted: { refused.refuse($0, "streamd cannot start: its configuration has errors") },
+      accepted: { socket in
+        let user = PeerCredentials(of: socket.raw)?.user
+        let mayRead = user.map { mayAllRead || $0 == 0 || $0 == geteuid() } == true
+        refused.refuse(socket, mayRead ? details : sentence)
+      },
       paused: { _ in })
   }
   for listener in listeners { listener.start() }

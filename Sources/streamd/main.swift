@@ -24,10 +24,10 @@ func check(_ path: String) -> ConfigurationSource {
 
 /// Exits because there is no valid configuration.
 func endWithoutConfiguration(
-  _ summary: String, _ passed: PassedDescriptors, _ journal: Journal, _ manager: ServiceManager
+  _ path: String, _ summary: String, _ passed: PassedDescriptors, _ journal: Journal, _ manager: ServiceManager
 ) -> Never {
   manager.notify(.status(summary))
-  refuseClients(from: passed.listeners)
+  refuseClients(from: passed.listeners, of: path, summary)
   journal.flush(within: .seconds(1))
   manager.flush(within: .seconds(1))
   // The service manager releases its stored descriptors once the service has failed permanently: if there are any, it
@@ -56,7 +56,7 @@ func serve(_ path: String) {
   } catch {
     for sentence in error.sentences { journal.write(.configurationRefused, .error, sentence) }
     let summary = ConfigurationErrors.summary(of: error.sentences)
-    guard let last = stored.load(as: path) else { endWithoutConfiguration(summary, passed, journal, manager) }
+    guard let last = stored.load(as: path) else { endWithoutConfiguration(path, summary, passed, journal, manager) }
     source = last
     refusal = summary
     journal.write(

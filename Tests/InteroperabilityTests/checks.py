@@ -386,7 +386,7 @@ async def a_publisher_may_give_up(daemon):
 async def strangers_may_not_publish(daemon):
     """a publisher without write access is REJECTED"""
     async with connected(daemon) as client:
-        wanted = (REJECTED, f'uid {os.geteuid()} may not write "guarded"')
+        wanted = (REJECTED, f'uid {os.geteuid()} may not write "guarded"; to admit it, set write = ["uid:{os.geteuid()}"]')
         expect_equal(await client.publish("guarded", [b"a value"]).error(), wanted, "the error")
 
 

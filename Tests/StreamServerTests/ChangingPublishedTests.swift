@@ -122,7 +122,11 @@ import Testing
       client.publish("p", [0])
       _ = try grant(client)
       _ = harness.server.change([StreamChange(terms { $0.write = AccessRules([.user(4_000_000)]) })], removing: [])
-      #expect(try client.receive() == .error(StreamID(1), .rejected, #"uid \#(getuid()) may not write "p""#))
+      #expect(
+        try client.receive()
+          == .error(
+            StreamID(1), .rejected,
+            #"uid \#(getuid()) may not write "p"; to admit it, set write = ["uid:\#(getuid())"]"#))
       #expect(harness.server.statistics.publishers == 0)
     }
   }

@@ -303,7 +303,7 @@ import Testing
       let client = try WireClient.ready(harness.path)
       for (id, name, sentence) in [
         (1, "nowhere", "no stream named \"nowhere\""), (3, "read-only", "\"read-only\" does not accept values"),
-        (5, "theirs", "uid \(getuid()) may not write \"theirs\""),
+        (5, "theirs", "uid \(getuid()) may not write \"theirs\"; to admit it, set write = [\"uid:\(getuid())\"]"),
         (7, "$stats", "\"$stats\" does not accept values"),
       ] as [(UInt32, String, String)] {
         client.publish(name, [1], id: id)
@@ -337,7 +337,9 @@ import Testing
       let reasons = harness.reports.compactMap { report -> String? in
         if case .clientRefused(_, _, let reason) = report { reason } else { nil }
       }
-      #expect(reasons.first == "uid \(getuid()) may not write \"theirs\"" && reasons.count == 2)
+      #expect(
+        reasons.first == "uid \(getuid()) may not write \"theirs\"; to admit it, set write = [\"uid:\(getuid())\"]"
+          && reasons.count == 2)
       client.subscribe("p", credit: 9, id: 9)
       #expect(try client.events(2) == [[1], [5]])
     }

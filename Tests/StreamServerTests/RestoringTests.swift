@@ -52,7 +52,11 @@ import Testing
       }
       try await first.handOver(to: next)
       let errors = try [client.receive(), client.receive()]
-      #expect(errors.contains(.error(StreamID(1), .rejected, #"uid \#(getuid()) may not write "closed""#)))
+      #expect(
+        errors.contains(
+          .error(
+            StreamID(1), .rejected,
+            #"uid \#(getuid()) may not write "closed"; to admit it, set write = ["uid:\#(getuid())"]"#)))
       #expect(
         errors.contains(.error(StreamID(3), .canceled, #""fed otherwise" no longer accepts values"#)))
       client.value([2], id: 1)

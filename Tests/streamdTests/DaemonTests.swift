@@ -265,7 +265,9 @@ import Testing
     }
     #expect(texts == ["one", "two", "", "four"])
     let refused = try ChildProcess(program, ["--socket", daemon.socket, "pub", "theirs", "x"])
-    #expect(await refused.text(of: refused.errors) == "streamctl: uid \(getuid()) may not write \"theirs\"\n")
+    #expect(
+      await refused.text(of: refused.errors)
+        == "streamctl: uid \(getuid()) may not write \"theirs\"; to admit it, set write = [\"uid:\(getuid())\"]\n")
     #expect(await refused.end() == 77)
     // Lossless: the subscriber takes ten and rests; all the same none of the 500 is lost.
     let probe = CreditProbe()

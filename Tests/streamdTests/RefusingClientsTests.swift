@@ -20,16 +20,38 @@ import Testing
     return String(decoding: text, as: UTF8.self)
   }
 
+  @Test func onlyFilesThatAllMayReadAreShownToAll() throws {
+    let folder = try TemporaryFolder(["streamd.toml": "x"])
+    let path = folder.path("streamd.toml")
+    chmod(folder.path, 0o755)
+    chmod(path, 0o644)
+    #expect(ConfigurationText.mayAllRead(filesAt: path))
+    chmod(path, 0o640)
+    #expect(!ConfigurationText.mayAllRead(filesAt: path))
+    chmod(path, 0o644)
+    chmod(folder.path, 0o750)
+    #expect(!ConfigurationText.mayAllRead(filesAt: path))
+    chmod(folder.path, 0o755)
+    mkdir(folder.path("streamd.d"), 0o755)
+    try folder.write([], to: "streamd.d/a.toml")
+    chmod(folder.path("streamd.d/a.toml"), 0o600)
+    #expect(!ConfigurationText.mayAllRead(filesAt: path))
+    #expect(!ConfigurationText.mayAllRead(filesAt: folder.path("missing.toml")))
+  }
+
   @Test func eachClientIsAnsweredInItsProtocol() throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")
     let listener = try UnixSocket.listen(at: path, mode: 0o600).release()
     let ended = DispatchSemaphore(value: 0)
     DispatchQueue.global().async {
-      refuseClients(from: [.init(descriptor: listener, name: "streamd.socket")])
+      refuseClients(
+        from: [.init(descriptor: listener, name: "streamd.socket")], of: "/c.toml", "/c.toml:3: streams.s: no source")
       ended.signal()
     }
-    let sentence = "streamd cannot start: its configuration has errors"
+    // These clients are of the daemon's user.
+    let sentence =
+      "streamd cannot start: its configuration has errors: /c.toml:3: streams.s: no source; see streamd --check /c.toml"
     let value = try Self.answer("GET /streams/s HTTP/1.1\r\nHost: a\r\n\r\n", at: path)
     #expect(value.hasPrefix("HTTP/1.1 503 ") && value.contains(sentence), "\(value)")
     let events = try Self.answer("GET /streams/s?as=sse HTTP/1.1\r\nHost: a.example.org\r\n\r\n", at: path)

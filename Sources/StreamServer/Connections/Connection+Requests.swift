@@ -107,7 +107,10 @@ extension Connection {
   }
 
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
-    Refusal(stream.name, .forbidden("\(identity.user) may not write \"\(stream.name)\""))
+    let rule = identity.credentials.map { "uid:\($0.user)" } ?? "*"
+    return Refusal(
+      stream.name,
+      .forbidden("\(identity.user) may not write \"\(stream.name)\"; to admit it, set write = [\"\(rule)\"]"))
   }
 
   /// Begins a subscription, or ends the request with an error.

@@ -35,6 +35,22 @@ struct ConfigurationText: Sendable, Equatable {
     return files
   }
 
+  /// Whether every user of the machine may read the files, according to their modes.
+  static func mayAllRead(filesAt path: String) -> Bool {
+    guard let dropIns = try? dropIns(in: dropInDirectory(of: path)) else { return false }
+    return ([path] + dropIns).allSatisfy { path in
+      guard let real = unsafe realpath(path, nil) else { return false }
+      defer { unsafe free(real) }
+      var (name, needed) = (unsafe String(cString: real), S_IROTH)
+      while !name.isEmpty {
+        var status = stat()
+        guard unsafe stat(name, &status) == 0, status.st_mode & needed != 0 else { return false }
+        (name, needed) = (String(name.prefix(upTo: name.lastIndex(of: "/") ?? name.startIndex)), S_IXOTH)
+      }
+      return true
+    }
+  }
+
   /// `/etc/streamd/streamd.d` of `/etc/streamd/streamd.toml`.
   private static func dropInDirectory(of path: String) -> String {
     (path.hasSuffix(".toml") ? String(path.dropLast(5)) : path) + ".d"
