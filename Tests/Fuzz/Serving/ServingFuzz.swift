@@ -61,7 +61,8 @@ private final class World {
 
   init() { server = Self.makeServer(choices: 0, isRestoring: false, sources) }
 
-  /// - Parameter choices: bit 0: small buffers; bit 1: only another user may read and write; bit 2: fewer streams.
+  /// - Parameter choices: bit 0: small buffers; bit 1: only another user may read and write; bit 2: fewer streams; bit 4: only JSON
+  ///   may be published.
   private static func makeServer(
     choices: UInt8, isRestoring: Bool, _ sources: [PassthroughSubject<EventBatch, StreamFailure>]
   ) -> StreamServer {
@@ -71,9 +72,10 @@ private final class World {
     let access = choices & 2 != 0 ? AccessRules([.user(4_000_000_000)]) : AccessRules()
     for name in streamNames.prefix(choices & 4 != 0 ? 1 : 4) {
       let blocks = name.hasSuffix("block")
-      let configuration = StreamConfiguration(
+      var configuration = StreamConfiguration(
         name: name, replay: 3, limits: EventLog.Limits(events: isSmall ? 2 : 8, bytes: isSmall ? 4096 : 16384),
         start: .always, overflow: blocks ? .block(timeout: .milliseconds(3)) : .drop, read: access, write: access)
+      configuration.requiresJSON = choices & 16 != 0
       if name.hasPrefix("publish") {
         let publishSource = PublishSource()
         try? server.add(
