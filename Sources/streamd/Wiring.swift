@@ -187,7 +187,7 @@ extension Configuration.Source {
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
     stored: @escaping @Sendable () -> Checkpoint?, admission: FetchAdmission? = nil,
     handover: SourceHandover? = nil, succeeded: @escaping @Sendable () -> Void = {},
-    progress: @escaping @Sendable (SourceProgress) -> Void,
+    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {

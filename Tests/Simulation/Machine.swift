@@ -125,12 +125,14 @@ final class Machine {
     case .events, .page:
       statuses[stream.name] = SourceStatus()
       let configuration = stream.configuration
+      let entries = Locked(FeedEntries(of: stream.name))
       return configuration.source.publisher(
         for: configuration, publishSource: PublishSource(), in: ProgramPlace(), on: sources!,
-        checkpoint: { [weak server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) }
-      ) { [status = status(of: stream.name), journal = journal!, name = stream.name] report in
+        checkpoint: { [weak server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) },
+        stored: { nil }  // of a timer
+      ) { [status = status(of: stream.name), journal = journal!] report in
         if let state = SourceState(report) { status.set(state) }
-        journal.write(Journal.Entry(report, of: name))
+        for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
       }
       .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
     }
