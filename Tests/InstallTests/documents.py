@@ -116,14 +116,15 @@ def system_streams_are_in_their_page(installation):
     """the members of $streams, $stats and $config and the states of streams are those in streamd(8) and WIRE.md"""
     protocol = PROJECT / "Sources" / "StreamProtocol"
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
-    stream, whole = statistics.rsplit("private enum CodingKeys", 1)
+    stream, upstream, whole = ("enum CodingKeys" + part for part in statistics.split("private enum CodingKeys")[1:])
     served = (PROJECT / "Sources" / "StreamServer" / "Streams" / "ServedStream.swift").read_text()
     shared, entry = (protocol / "CatalogueEntry.swift").read_text().rsplit("private enum CodingKeys", 1)
     states = re.search(r"func state\(showsNames.*?\n  }\n", served, re.S)[0]
     wanted = {
         "$streams": coding_keys("enum CodingKeys" + entry) | {f"fleet.{key}" for key in coding_keys(shared)},
         "Stream states": set(re.findall(r'"([a-z]+)"', states)),
-        "$stats": coding_keys("enum CodingKeys" + whole) | {f"by_stream.{key}" for key in coding_keys(stream)},
+        "$stats": coding_keys(whole) | {f"by_stream.{key}" for key in coding_keys(stream)}
+        | {f"by_stream.upstream.{key}" for key in coding_keys(upstream)},
         "$config": coding_keys((protocol / "ConfigurationReport.swift").read_text()),
     }
     expect(min(map(len, wanted.values())) > 3, f"the source has {wanted}")
@@ -131,7 +132,7 @@ def system_streams_are_in_their_page(installation):
     wire = (PROJECT / "docs" / "WIRE.md").read_text().split("## System streams")[1]
     for heading, words in wanted.items():
         expect_equal(terms(page, heading, "Ic"), words, f"{PAGES[0]}, {heading}")
-        plain = {word.removeprefix("by_stream.").removeprefix("fleet.") for word in words}
+        plain = {word.rsplit(".", 1)[-1] for word in words}
         expect_equal(plain & set(re.findall(r"`(\w+)`", wire)), plain, f"WIRE.md, {heading}")
 
 
