@@ -55,7 +55,8 @@ struct StreamCheck: Equatable {
     case "idle" where isOld: verdict = .warning
     case _ where isOld: verdict = .critical
     case "blocked", "waiting": verdict = .warning
-    default: verdict = .ok
+    case "running", "idle", "finished": verdict = .ok
+    default: verdict = .unknown  // of another version of the daemon
     }
   }
 

@@ -29,6 +29,7 @@ import Testing
     #expect(check("failing", fresh: 99_000_000, maxAge: .seconds(30)).verdict == .critical)
     #expect(check("failed").verdict == .critical)
     #expect(check("waiting").verdict == .warning)
+    #expect(check("a later state").verdict == .unknown)
     #expect(check("blocked", fresh: 1, maxAge: .seconds(30)).verdict == .critical)
     // A clock that was set back, or an event of the next moment.
     #expect(check("running", fresh: 200_000_000, maxAge: .seconds(30)).age == 0)
