@@ -1,4 +1,4 @@
-/// What the first bytes of a text and its lines may have although it is no part of them.
+/// Bytes that may come before a text or between its lines, and are no part of them.
 extension Collection<UInt8> {
   /// The text without a byte order mark at its beginning.
   @inlinable package var withoutByteOrderMark: SubSequence {

@@ -64,7 +64,7 @@ package struct StateFields {
   private var written: [UInt8] = []
   private var rest: ArraySlice<UInt8> = []
   private var lastTag = -1
-  /// Of the whole state.
+  /// The values that records of the whole state share.
   package let repeated: RepeatedValues
 
   private init(isReading: Bool, _ rest: ArraySlice<UInt8> = [], _ repeated: RepeatedValues = RepeatedValues()) {

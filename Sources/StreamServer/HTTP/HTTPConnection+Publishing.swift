@@ -118,7 +118,7 @@ final class PublishingRequest {
 
   private func malformed() -> Rejection { rejection(.unprocessableContent, stream.refuseMalformed()) }
 
-  /// Of the next value.
+  /// The rejection names the number of the next value.
   private func rejection(_ status: Status, _ sentence: String) -> Rejection {
     Rejection(status, hasLines ? "value \(count + UInt64(arrived.count) + 1): \(sentence)" : sentence)
   }

@@ -147,7 +147,7 @@ public final class SourceStatus: Sendable {
 
   // MARK: The upstream
 
-  /// What the source has done so far. Thread-safe, as what follows.
+  /// The counters of the source. They are thread-safe, and so are the functions below.
   public var upstream: UpstreamFigures { figures.withLock { $0 } }
 
   /// A request is sent, or a program is started.

@@ -81,7 +81,7 @@ public struct Statistics: Equatable, Sendable {
     public var keyedState: KeyedStateStatus?
     /// Of a stream that hosts share; nil for others.
     public var fleet: FleetStatus?
-    /// Of a stream whose source has asked an upstream or run a program; nil for others.
+    /// It is nil until the source has asked an upstream or run a program.
     public var upstream: UpstreamFigures?
   }
 }
