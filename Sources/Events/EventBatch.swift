@@ -156,6 +156,16 @@ public struct EventBatch: Equatable, Sendable {
     }
   }
 
+  /// The number of events for which `isJSON` does not hold.
+  @inline(__always) package func malformedCount(isJSON: (Span<UInt8>) -> Bool) -> UInt64 {
+    var count: UInt64 = 0
+    unsafe withUnsafeBytes(of: 0..<self.count) { event in
+      if !isJSON(unsafe event.bindMemory(to: UInt8.self).span) { count += 1 }
+      return true
+    }
+    return count
+  }
+
   private func start(_ index: Int) -> Int { index == 0 ? 0 : ends[index - 1] }
 }
 

@@ -9,6 +9,24 @@ package enum JSONSyntax {
     return examination.advance(in: bytes, by: bytes.count) ?? false
   }
 
+  /// Whether the first and the last byte are those of a JSON text. A text within white space is examined as a whole.
+  ///
+  /// It is enough to notice most of what is not JSON, as pages, plain text and texts that are cut off.
+  package static func hasEnds(_ bytes: Span<UInt8>) -> Bool {
+    guard !bytes.isEmpty else { return false }
+    let last = bytes[bytes.count - 1]
+    if bytes[0] <= 0x20 || last <= 0x20 { return holds(for: bytes) }
+    return switch bytes[0] {
+    case UInt8(ascii: "{"): last == UInt8(ascii: "}") && bytes.count > 1
+    case UInt8(ascii: "["): last == UInt8(ascii: "]") && bytes.count > 1
+    case UInt8(ascii: "\""): last == UInt8(ascii: "\"") && bytes.count > 1
+    case UInt8(ascii: "-"), UInt8(ascii: "0")...UInt8(ascii: "9"): UInt8(ascii: "0")...UInt8(ascii: "9") ~= last
+    case UInt8(ascii: "t"), UInt8(ascii: "f"): last == UInt8(ascii: "e")
+    case UInt8(ascii: "n"): last == UInt8(ascii: "l")
+    default: false
+    }
+  }
+
   /// Encodes `text` as a string, quotes included.
   package static func string(_ text: String) -> [UInt8] {
     var bytes: [UInt8] = [UInt8(ascii: "\"")]

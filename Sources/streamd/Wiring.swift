@@ -43,7 +43,7 @@ extension StreamConfiguration {
       write: stream.write.map { AccessRules($0) } ?? .owner)
     (expectEvery, key) = (stream.expectEvery, stream.key)
     requiresJSON = stream.validate == .json
-    hasJSONSource = stream.jq != nil || stream.source.kind == "timer"
+    jsonCheck = stream.jq != nil || stream.source.kind == "timer" ? .none : stream.source == .publish ? .ends : .whole
     if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
   }
 }

@@ -4,6 +4,7 @@ import Testing
 /// What is one JSON text.
 @Suite struct JSONSyntaxTests {
   private static func holds(_ bytes: [UInt8]) -> Bool { JSONSyntax.holds(for: bytes.span) }
+  private static func hasEnds(_ bytes: [UInt8]) -> Bool { JSONSyntax.hasEnds(bytes.span) }
 
   @Test(arguments: [
     "0", "-0", "12.5e-3", "1E+9", "true", "false", "null", "\"\"", #""\u00e9\n\"""#, "[]", "{}", " [ 1 , [ ] , { } ] ",
@@ -11,6 +12,7 @@ import Testing
   ])
   func aJSONTextHolds(text: String) {
     #expect(Self.holds(Array(text.utf8)))
+    #expect(Self.hasEnds(Array(text.utf8)))
   }
 
   @Test(arguments: [
@@ -21,6 +23,15 @@ import Testing
     "{\"event\":1}x", #""\u12é""#,
   ])
   func otherTextDoesNot(text: String) {
+    #expect(!Self.holds(Array(text.utf8)))
+  }
+
+  @Test(arguments: [
+    "", " ", "\n{", "{", "[", "\"", "}", "<html></html>", "{\"a\":1", "[1,2", "[1}", "{1]", "\"a", "a\"", "tru", "1.",
+    "-", "Not found", "null,", "\u{FEFF}{}", " {\"a\"} ",
+  ])
+  func aTextWithOtherEndsIsNoJSON(text: String) {
+    #expect(!Self.hasEnds(Array(text.utf8)))
     #expect(!Self.holds(Array(text.utf8)))
   }
 

@@ -49,12 +49,15 @@ import Testing
       try send("text") { $0.type = "text/plain" }
       try send("keyed") { ($0.type, $0.key) = ("text/plain", KeyDefinition(key: ".k")) }
       try send("both") { $0.key = KeyDefinition(key: ".k") }
-      try send("certain") { $0.hasJSONSource = true }
-      for (name, count) in [("json", 2), ("text", 0), ("keyed", 2), ("both", 2), ("certain", 0)] as [(String, UInt64)] {
+      try send("certain") { $0.jsonCheck = .none }
+      try send("ends") { $0.jsonCheck = .ends }
+      for (name, count) in [
+        ("json", 2), ("text", 0), ("keyed", 2), ("both", 2), ("certain", 0), ("ends", 2),
+      ] as [(String, UInt64)] {
         #expect(try malformed(harness, name) == count, "\(name)")
         #expect(try stored(harness, name).count == 4)
       }
-      #expect(harness.server.statistics.malformed == 6)
+      #expect(harness.server.statistics.malformed == 8)
     }
   }
 

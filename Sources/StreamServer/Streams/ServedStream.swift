@@ -78,13 +78,13 @@ final class ServedStream: Sendable {
     private let digest: Atomic<UInt64>
     /// nil: the events bring their keys, or have none.
     private let reader: Locked<EventKeyReader?>
-    private let countsMalformed: Atomic<Bool>
+    private let check: Atomic<StreamConfiguration.JSONCheck>
     let malformed = Atomic<UInt64>(0)
 
     init(_ configuration: StreamConfiguration) {
       let reader = configuration.key.flatMap { EventKeyReader($0) }
       isActive = Atomic(reader != nil)
-      countsMalformed = Atomic(configuration.countsMalformed)
+      check = Atomic(configuration.effectiveJSONCheck)
       digest = Atomic(configuration.limits.state?.keyDigest ?? 0)
       self.reader = Locked(reader)
     }
@@ -93,7 +93,7 @@ final class ServedStream: Sendable {
       let new = configuration.key.flatMap { EventKeyReader($0) }
       reader.withLock { $0 = new }
       digest.store(configuration.limits.state?.keyDigest ?? 0, ordering: .relaxed)
-      countsMalformed.store(configuration.countsMalformed, ordering: .relaxed)
+      check.store(configuration.effectiveJSONCheck, ordering: .relaxed)
       isActive.store(new != nil, ordering: .relaxed)
     }
 
@@ -104,28 +104,29 @@ final class ServedStream: Sendable {
     /// - Parameter isNew: false: the events were counted before.
     func key(_ batch: consuming EventBatch, isNew: Bool = true) -> EventBatch {
       let former = batch.keys?.definition
-      let counts = isNew && countsMalformed.load(ordering: .relaxed)
-      guard !batch.isEmpty, former != nil || counts || isActive.load(ordering: .relaxed) else { return batch }
+      let check = isNew ? check.load(ordering: .relaxed) : .none
+      let isActive = isActive.load(ordering: .relaxed)
+      guard !batch.isEmpty, former != nil || check != .none || isActive else { return batch }
       let definition = definition
       if former == definition { return batch }
-      let events = batch
-      let (keys, count) = reader.withLock { reader -> (EventKeys?, UInt64?) in
-        let before = reader?.malformedCount ?? 0
-        let keys = reader?.keys(of: events, definition: definition)
-        return (keys, reader.map { $0.malformedCount &- before })
+      var count: UInt64?
+      if former != nil || isActive {
+        let events = batch
+        let keys = reader.withLock { reader -> EventKeys? in
+          let before = reader?.malformedCount
+          let keys = reader?.keys(of: events, definition: definition)
+          count = reader.map { $0.malformedCount &- (before ?? 0) }
+          return keys
+        }
+        batch.setKeys(keys)
       }
-      batch.setKeys(keys)
-      if counts { malformed.add(count ?? Self.malformedCount(of: events), ordering: .relaxed) }
+      if check != .none { malformed.add(count ?? Self.malformedCount(of: batch, check), ordering: .relaxed) }
       return batch
     }
 
-    private static func malformedCount(of batch: EventBatch) -> UInt64 {
-      var count: UInt64 = 0
-      unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
-        if !JSONSyntax.holds(for: unsafe event.bindMemory(to: UInt8.self).span) { count += 1 }
-        return true
-      }
-      return count
+    private static func malformedCount(of batch: EventBatch, _ check: StreamConfiguration.JSONCheck) -> UInt64 {
+      check == .ends
+        ? batch.malformedCount { JSONSyntax.hasEnds($0) } : batch.malformedCount { JSONSyntax.holds(for: $0) }
     }
   }
 

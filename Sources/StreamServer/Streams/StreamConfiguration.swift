@@ -4,6 +4,7 @@ import Events
 import HTTP
 import Reactive
 import ReplayLog
+import Synchronization
 
 /// What happens when a stream's buffer is full and a subscription has unread events.
 public enum OverflowPolicy: Sendable, Equatable {
@@ -45,8 +46,8 @@ public struct StreamConfiguration: Sendable {
   package var key: KeyDefinition?
   /// Whether published values that are not JSON texts are refused. Its source must not have such events.
   package var requiresJSON = false
-  /// Whether its source has JSON texts only, so that it is not worth looking for others.
-  package var hasJSONSource = false
+  /// How events that are not JSON are found, where JSON is expected, to be counted.
+  package var jsonCheck = JSONCheck.whole
   /// Clients that may subscribe.
   public var read: AccessRules
   /// Clients that may publish, if the stream has a publish source.
@@ -74,9 +75,18 @@ public struct StreamConfiguration: Sendable {
 }
 
 extension StreamConfiguration {
-  /// Whether events that are not JSON are looked for, and counted.
-  var countsMalformed: Bool {
-    !requiresJSON && !hasJSONSource && (key != nil || MediaType(type)?.isJSON == true)
+  /// How much of an event is examined to find out whether it is JSON.
+  package enum JSONCheck: UInt8, AtomicRepresentable {
+    /// Nothing: the source has JSON texts only, or others are expected.
+    case none
+    /// The first and the last byte, which cost a publisher's millions of values per second next to nothing.
+    case ends
+    case whole
+  }
+
+  /// `jsonCheck`, or none where JSON is not expected, or is required.
+  var effectiveJSONCheck: JSONCheck {
+    !requiresJSON && (key != nil || MediaType(type)?.isJSON == true) ? jsonCheck : .none
   }
 
   /// The largest event that a log of these limits takes, in bytes of data.
