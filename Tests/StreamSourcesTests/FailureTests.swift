@@ -34,6 +34,19 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    ("Nothing", "", "a header has no colon"), ("A: \0b", "", "a header has a NUL byte"),
+    ("Content-Length: x1", "", "its Content-Length is not a number"),
+    ("Transfer-Encoding: chunked", "zz\r\n1\r\n", "its chunks cannot be decoded"),
+    ("Transfer-Encoding: chunked", "2\r\nabc\r\n", "its chunks cannot be decoded"),
+  ])
+  func aMalformedResponseIsAFailureThatSaysWhatIsWrong(head: String, body: String, flaw: String) async throws {
+    try await withSourceThread { thread in
+      let fetched = try await thread.fetch(upstream.url(Upstream.raw(key, head, Array(body.utf8))))
+      #expect(fetched.failure == "the response of \(upstream.authority) is malformed: \(flaw)")
+    }
+  }
+
   @Test func aPortWithoutAServerIsNamed() async throws {
     try await withSourceThread { thread in
       let fetched = try await thread.fetch("http://user:secret@127.0.0.1:1/path?token=secret")

@@ -171,19 +171,11 @@ import Testing
     }
   }
 
-  private func raw(_ head: String = "", _ body: [UInt8] = []) -> String {
-    func hexadecimal(_ bytes: [UInt8]) -> String {
-      bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
-    }
-    let head = head.unicodeScalars.map { UInt8($0.value) }
-    return "/raw/\(key)?head=\(hexadecimal(head))&body=\(hexadecimal(body))"
-  }
-
   @Test(arguments: ["\"caf\u{E9}\"", "\"\u{FF}\u{C3}\""])
   func validatorsGoBackAsTheBytesThatCame(tag: String) async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
-      let path = raw("ETag: \(tag)\nLast-Modified: d\u{E9}cembre", Array("a".utf8))
+      let path = Upstream.raw(key, "ETag: \(tag)\nLast-Modified: d\u{E9}cembre", Array("a".utf8))
       poll(path, on: thread).subscribe(taker)
       while try upstream.count(key) < 3 { await letTicksPass(1, on: thread) }
       taker.cancel()
@@ -195,7 +187,7 @@ import Testing
   @Test func aByteOrderMarkIsNoPartOfAPage() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))
-      poll(raw("", [0xEF, 0xBB, 0xBF] + Array("\u{FEFF}[1]\n".utf8)), on: thread).subscribe(taker)
+      poll(Upstream.raw(key, "", [0xEF, 0xBB, 0xBF] + Array("\u{FEFF}[1]\n".utf8)), on: thread).subscribe(taker)
       #expect(await taker.next(1) == ["\u{FEFF}[1]\n"])
       taker.cancel()
     }
@@ -205,7 +197,7 @@ import Testing
   func anEmptyPageIsAFailureIfItIsToBeJSONAndElseAnEvent(page: String) async throws {
     try await withSourceThread { thread in
       let reported = AsyncStream<SourceReport>.makeStream()
-      let configuration = HTTPConfiguration(url: upstream.url(raw("", Array(page.utf8))))
+      let configuration = HTTPConfiguration(url: upstream.url(Upstream.raw(key, "", Array(page.utf8))))
       let taker = Taker(.max(1))
       HTTPPoll(configuration, every: .milliseconds(1), isJSON: true, on: thread) { reported.continuation.yield($0) }
         .subscribe(taker)
@@ -217,9 +209,18 @@ import Testing
       #expect(taker.count == 0)
       taker.cancel()
       let other = Taker(.max(1))
-      poll(raw("", Array(page.utf8)), on: thread).subscribe(other)
+      poll(Upstream.raw(key, "", Array(page.utf8)), on: thread).subscribe(other)
       #expect(await other.next(1) == [page == "\u{FEFF}" ? "" : page])
       other.cancel()
+    }
+  }
+
+  @Test func aPageThatAProxyHasTransformedIsAnEvent() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      poll(Upstream.raw(key, "", Array("1".utf8)) + "&code=203", on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["1"])
+      taker.cancel()
     }
   }
 

@@ -54,6 +54,16 @@ import Testing
     }
   }
 
+  @Test func aResponseThatAProxyHasTransformedIsTheStream() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      stream(Upstream.raw(key, "Content-Type: text/event-stream", Array("data: 1\n\n".utf8)) + "&code=203", on: thread)
+        .subscribe(taker)
+      #expect(await taker.next(1) == ["1"])
+      taker.cancel()
+    }
+  }
+
   @Test func aReconnectSendsTheLastEventIDAndTheFirstRequestDoesNot() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.max(1))

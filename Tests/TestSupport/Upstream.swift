@@ -73,6 +73,14 @@ public final class Upstream: Sendable {
     "/redirect/\(key)?to=\(escaped(target))\(more)"
   }
 
+  /// The path of a response with these header lines, in ISO 8859-1, and this body.
+  public static func raw(_ key: String, _ head: String = "", _ body: [UInt8] = []) -> String {
+    func hexadecimal(_ bytes: [UInt8]) -> String {
+      bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+    return "/raw/\(key)?head=\(hexadecimal(head.unicodeScalars.map { UInt8($0.value) }))&body=\(hexadecimal(body))"
+  }
+
   /// Any text as a value in a URL's query.
   public static func escaped(_ text: String) -> String {
     let unreserved = Set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789".utf8)

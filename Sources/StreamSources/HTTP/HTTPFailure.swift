@@ -43,7 +43,8 @@ struct HTTPFailure: Error, Equatable {
   ///   - code: libcurl's result.
   ///   - hop: the URL of the failed request.
   ///   - easy: the transfer, for details of the failure.
-  ///   - detail: its error buffer; used for TLS only, where it describes the certificate's error.
+  ///   - detail: its error buffer; used for TLS, where it describes the certificate's error, and for what is
+  ///     malformed in a response. Other texts may contain what the server sent.
   static func transport(
     _ code: CURLcode, of request: HTTPRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
   ) -> HTTPFailure {
@@ -54,6 +55,7 @@ struct HTTPFailure: Error, Equatable {
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     unsafe curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
     let isFresh = status == 0 && connections > 0
+    if let flaw = flaw(in: detail) { return HTTPFailure("the response of \(place) is malformed: \(flaw)") }
     unsafe curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)
     if connectStatus >= 300 {
       let phrase = phrases[connectStatus].map { " " + $0 } ?? ""
@@ -85,6 +87,18 @@ struct HTTPFailure: Error, Equatable {
     default: return HTTPFailure("transfer from \(place) failed: \(reason(of: code))")
     }
   }
+
+  /// What is malformed in a response, where libcurl has only a code that means many things.
+  private static func flaw(in detail: String) -> String? {
+    flaws.first { detail.contains($0.text) }?.flaw
+  }
+
+  /// Texts of libcurl's `http.c` and `http_chunks.c`.
+  private static let flaws = [
+    ("chunked-encoding", "its chunks cannot be decoded"), ("Chunk", "its chunks cannot be decoded"),
+    ("Content-Length: value", "its Content-Length is not a number"), ("Nul byte in header", "a header has a NUL byte"),
+    ("Header without colon", "a header has no colon"), ("HTTP version", "its HTTP version is not supported"),
+  ].map { (text: $0.0, flaw: $0.1) }
 
   private static func tls(_ place: String, _ reason: String) -> HTTPFailure {
     HTTPFailure("TLS with \(place) failed: \(reason)")

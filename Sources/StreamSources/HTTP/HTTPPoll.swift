@@ -170,7 +170,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   // MARK: Transfer.Handler
 
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
-    guard head.status == 200 else { return .discard }
+    guard head.isContent else { return .discard }
     let length = head.contentLength ?? 0
     guard length <= source.configuration.maximumBodyBytes else { return .refuse(tooLarge) }
     body.reserveCapacity(length)
@@ -185,7 +185,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
     switch result {
-    case .success(let head) where head.status == 200:
+    case .success(let head) where head.isContent:
       if body.starts(with: [0xEF, 0xBB, 0xBF]) { body.removeFirst(3) }
       if source.isJSON, body.isWhiteSpace {
         return receive(.failed(HTTPFailure("the body is empty, which is not JSON")))

@@ -116,6 +116,9 @@ struct ResponseHead: Equatable, Sendable {
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
 
+  /// Whether the body is what was asked for: also as a proxy has transformed it (203).
+  var isContent: Bool { status == 200 || status == 203 }
+
   /// Whether the body is server-sent events. The type's parameters are ignored. Of several types in one field, which some
   /// proxies make of two equal fields, the last one counts, as in browsers.
   var isEventStream: Bool {

@@ -221,7 +221,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   // MARK: Transfer.Handler
 
   func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
-    guard head.status == 200 else { return .discard }
+    guard head.isContent else { return .discard }
     if source.format == .serverSentEvents, !head.isEventStream {
       var failure = HTTPFailure("not an event stream: its Content-Type is not text/event-stream")
       failure.status = head.status
@@ -256,7 +256,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
     switch result {
-    case .success(let head) where head.status == 200:
+    case .success(let head) where head.isContent:
       var last = EventBatch()
       do throws(EventTooLong) { try splitter.end(into: &last) } catch { return ended(tooLong(error)) }
       if isWanted { deliver(last) } else { held = last }
