@@ -429,6 +429,10 @@ import Testing
       marks.finish(key("\0\(number)"))
     }
     #expect(marks[key("kept")] == 1 && marks[key("\0999")] == 1 && marks[key("\00")] == nil)
+    var restored = PublisherMarks(marks.checkpoint)
+    #expect(restored == marks)
+    for number in 0..<63 { restored.set(key("\(number)"), to: 1) { _ in false } }
+    #expect(restored[key("kept")] == 1)
     // An unfinished publisher may still reconnect: the usual order applies.
     var busy = PublisherMarks()
     for number in 0..<65 { busy.set(key("\0\(number)"), to: 1) { _ in false } }

@@ -30,7 +30,7 @@ struct PublisherMarks: Equatable, Sendable {
   private struct Mark: Equatable {
     let key: PublisherKey
     var number: UInt64
-    /// Whether its request was answered with COMPLETE. Not stored in the log.
+    /// Whether its request was answered with COMPLETE. In the log from the stream's next commit on.
     var isFinished = false
   }
 
@@ -42,6 +42,8 @@ struct PublisherMarks: Equatable, Sendable {
   /// "PUBM" and the version.
   private static let head: [UInt8] = [0x50, 0x55, 0x42, 0x4D, 1]
   private static let markBytes = 13
+  /// In a mark's number, whose values are below: its publisher has finished.
+  private static let finished: UInt64 = 1 << 63
 
   /// No marks.
   init() {}
@@ -58,8 +60,11 @@ struct PublisherMarks: Equatable, Sendable {
     while !rest.isEmpty {
       guard rest.count > Self.markBytes, found.count < Self.capacity else { return }
       let (user, mark, count) = (UInt32(number(4)), number(8), Int(number(1)))
-      guard (1...PublisherEntry.maximumNameBytes).contains(count), rest.count >= count, mark < 1 << 63 else { return }
-      found.append(Mark(key: PublisherKey(user: user, name: Array(rest.prefix(count))), number: mark))
+      guard (1...PublisherEntry.maximumNameBytes).contains(count), rest.count >= count else { return }
+      let key = PublisherKey(user: user, name: Array(rest.prefix(count)))
+      let isFinished = mark & Self.finished != 0
+      guard key.isOfOneRun || !isFinished else { return }
+      found.append(Mark(key: key, number: mark & ~Self.finished, isFinished: isFinished))
       rest = rest.dropFirst(count)
     }
     marks = found
@@ -117,7 +122,7 @@ struct PublisherMarks: Equatable, Sendable {
     var bytes = Self.head
     for mark in marks {
       bytes.append(bigEndian: mark.key.user)
-      bytes.append(bigEndian: mark.number)
+      bytes.append(bigEndian: mark.number | (mark.isFinished ? Self.finished : 0))
       bytes.append(UInt8(mark.key.name.count))
       bytes += mark.key.name
     }
