@@ -6,8 +6,9 @@ import StreamRuntime
 struct Arguments: Equatable {
   enum Command: Equatable {
     /// `isJSON`: as the daemon sends it.
-    case list(isJSON: Bool)
-    case subscribe(name: String, Subscription)
+    /// `isLong`: with the ids of the newest events.
+    case list(isJSON: Bool, isLong: Bool = false)
+    case subscribe(Subscription)
     /// `timeout`: maximum wait for the event; `nil`: no limit.
     case get(name: String, EventFormat, timeout: Duration?)
     case publish(name: String, Publication)
@@ -24,6 +25,7 @@ struct Arguments: Equatable {
 
   /// The options of `sub`.
   struct Subscription: Equatable {
+    var streams = StreamSelection([])
     var options = SubscribeOptions()
     var format = EventFormat.data
     /// Number of events requested at a time.
@@ -85,7 +87,8 @@ extension Arguments {
     var conditions: [String] = []
     var operands: [String] = []
     var rest = words[...]
-    while let word = rest.popFirst() {
+    while let given = rest.popFirst() {
+      let word = Self.long(given)
       if word == "--" {
         operands += rest
         break
@@ -111,7 +114,7 @@ extension Arguments {
       }
       guard Self.options.contains(parts[0]) else {
         let known = Self.options.union(Self.flags).union(["--help", "--version"])
-        throw .usage("unknown option \(parts[0])", meant: nearest(to: parts[0], among: known))
+        throw .usage("unknown option \(given.prefix { $0 != "=" })", meant: nearest(to: parts[0], among: known))
       }
       // A value may begin with a dash: --from -5m.
       guard let value = parts.count == 2 ? parts[1] : rest.popFirst() else {
@@ -131,7 +134,19 @@ extension Arguments {
   private static let json = "--json"
   private static let marker = "--marker"
   private static let noFollow = "--no-follow"
-  private static let flags: Set = [noReconnect, json, marker, noFollow]
+  private static let follow = "--follow"
+  private static let longList = "--long"
+  private static let flags: Set = [noReconnect, json, marker, noFollow, follow, longList]
+
+  /// The options with a letter of their own, which tail, journalctl, kubectl and ls have too.
+  private static let letters = ["-n": "--last", "-f": follow, "-o": "--format", "-l": longList]
+
+  /// An option in its long form: `-n 5`, `-n5` and `-n=5` are `--last 5` and `--last=5`.
+  private static func long(_ word: String) -> String {
+    guard word.count > 1, !word.hasPrefix("--"), let option = letters[String(word.prefix(2))] else { return word }
+    let rest = word.dropFirst(2)
+    return rest.isEmpty ? option : option + (rest.hasPrefix("=") ? "" : "=") + rest
+  }
 
   /// The option that may occur more than once.
   private static let condition = "--where"
@@ -151,10 +166,11 @@ extension Arguments {
     switch verb {
     case "list", "status", "config", "top":
       guard operands.count == 1 else { throw .usage("\(verb) accepts no \"\(operands[1])\"") }
-      try refuse(values, except: verb == "top" ? [json, "--count", "--sort"] : [json], for: verb)
-      let isJSON = values[json] != nil
+      let others: Set = verb == "top" ? ["--count", "--sort"] : verb == "list" ? [longList] : []
+      try refuse(values, except: others.union([json, "--format"]), for: verb)
+      let isJSON = try isJSON(values)
       switch verb {
-      case "list": return .list(isJSON: isJSON)
+      case "list": return .list(isJSON: isJSON, isLong: values[longList] != nil)
       case "status": return .status(isJSON: isJSON)
       case "config": return .configuration(isJSON: isJSON)
       default: break
@@ -173,8 +189,8 @@ extension Arguments {
       let format: EventFormat? = try choice("--format", values)
       return .get(name: try name(operands), format ?? .data, timeout: try time("--timeout", values))
     case "check":
-      try refuse(values, except: ["--max-age", "--timeout", json], for: verb)
-      var check = Check(maxAge: try time("--max-age", values), isJSON: values[json] != nil)
+      try refuse(values, except: ["--max-age", "--timeout", json, "--format"], for: verb)
+      var check = Check(maxAge: try time("--max-age", values), isJSON: try isJSON(values))
       check.timeout = try time("--timeout", values) ?? check.timeout
       return .check(name: try name(operands), check)
     case "pub":
@@ -188,7 +204,8 @@ extension Arguments {
       }
       return .publish(name: try name(Array(operands.prefix(2))), publication)
     case "sub":
-      try refuse(values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", json]), for: verb)
+      try refuse(
+        values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", json, longList]), for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       if let count = try number("--last", values) {
@@ -202,12 +219,23 @@ extension Arguments {
       subscription.reconnects = values[noReconnect] == nil
       subscription.showsMarkers = values[marker] != nil
       subscription.follows = values[noFollow] == nil
+      if !subscription.follows, values[follow] != nil {
+        throw .usage("\(follow) cannot be combined with \(noFollow)")
+      }
       subscription.options.marker = subscription.showsMarkers || !subscription.follows
       if !conditions.isEmpty { subscription.options.filter = try EventFilter(conditions) }
       subscription.timeout = try time("--timeout", values)
-      return .subscribe(name: try name(operands), subscription)
+      subscription.streams = try streams(operands, subscription)
+      return .subscribe(subscription)
     default: throw unknown(verb)
     }
+  }
+
+  /// Whether the output is to be JSON, of a command that has a text or JSON: `--json`, or `-o json` as elsewhere.
+  private static func isJSON(_ values: [String: String]) throws(Stop) -> Bool {
+    guard let format = values["--format"] else { return values[json] != nil }
+    guard format == "json" else { throw .usage("--format requires json here, not \"\(format)\"") }
+    return true
   }
 
   private static func unknown(_ command: String) -> Stop {
@@ -218,6 +246,15 @@ extension Arguments {
     guard operands.count > 1 else { throw .usage("\(operands[0]) requires a stream's name") }
     guard operands.count == 2 else { throw .usage("\(operands[0]) accepts one name, not also \"\(operands[2])\"") }
     return operands[1]
+  }
+
+  private static func streams(_ operands: [String], _ wanted: Subscription) throws(Stop) -> StreamSelection {
+    guard operands.count > 1 else { throw .usage("sub requires a stream's name") }
+    let streams = StreamSelection(Array(operands.dropFirst()))
+    guard streams.isSeveral else { return streams }
+    if wanted.format == .raw { throw .usage("--format raw is possible with one stream only") }
+    if case .after = wanted.options.from { throw .usage("--from requires a time or a word with several streams") }
+    return streams
   }
 
   private static func refuse(

@@ -11,10 +11,13 @@ enum EventFormat: String, CaseIterable {
   /// The data, unchanged.
   case raw
 
-  /// - Parameter event: an event, or for ``json`` a marker.
-  func append(_ event: StreamEvent, to output: inout Output) throws(Stop) {
+  /// - Parameters:
+  ///   - event: an event, or for ``json`` a marker.
+  ///   - stream: the name of its stream, to be shown before ``data`` and in ``json``; nil: it is not.
+  func append(_ event: StreamEvent, of stream: String? = nil, to output: inout Output) throws(Stop) {
     switch self {
     case .data:
+      if let stream { try output.write("\(stream)\t".utf8) }
       let isBroken = event.data.dropLast().contains(lineFeed)
       let line = isBroken && JSONText.isValid(event.data) ? JSONText.onOneLine(event.data) : event.data
       try output.write(line)
@@ -22,11 +25,13 @@ enum EventFormat: String, CaseIterable {
     case .json:
       let id = event.id.map { String($0) } ?? "null"
       let time = event.time.map { "\"\(UTCTime(microsecondsSinceEpoch: $0))\"" } ?? "null"
+      try output.write("{".utf8)
+      if let stream { try output.write("\"stream\":\(JSONText.string(stream)),".utf8) }
       guard event.kind == .event else {
-        try output.write("{\"id\":\(id),\"time\":\(time),\"caught_up\":true}\n".utf8)
+        try output.write("\"id\":\(id),\"time\":\(time),\"caught_up\":true}\n".utf8)
         return
       }
-      try output.write(#"{"id":\#(id),"time":\#(time),"data":"#.utf8)
+      try output.write(#""id":\#(id),"time":\#(time),"data":"#.utf8)
       if JSONText.isValid(event.data) {
         try output.write(JSONText.onOneLine(event.data))
       } else {

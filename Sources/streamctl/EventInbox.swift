@@ -2,6 +2,7 @@ import Dispatch
 import Reactive
 import StreamClient
 import StreamRuntime
+import Synchronization
 
 /// Passes events from the event loop to the main thread, which may block on its output while the loop still answers the
 /// daemon. Holds at most the requested events.
@@ -14,7 +15,6 @@ final class EventInbox: Subscriber, Sendable {
     var end: Stop?
     var notices: [String] = []
     var hasHadEvents = false
-    var mustWake = true
   }
 
   /// A subscription's handle; usable from any thread, which its type cannot express.
@@ -24,8 +24,11 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   private let state = Locked(State())
-  private let wake = DispatchSemaphore(value: 0)
+  private let alarm: Alarm
   private let handle = Locked<Handle?>(nil)
+
+  /// - Parameter alarm: of all inboxes of the main thread.
+  init(_ alarm: Alarm) { self.alarm = alarm }
 
   func request(_ count: Int) {
     handle.withLock { $0 }?.subscription?.request(.max(count))
@@ -89,13 +92,9 @@ final class EventInbox: Subscriber, Sendable {
     change { _ in }
   }
 
-  /// Blocks until there may be something to take.
+  /// Blocks until there may be something to take, here or in another inbox with the same alarm.
   /// - Returns: false at the deadline.
-  func wait(until deadline: DispatchTime = .distantFuture) -> Bool {
-    let isWoken = wake.wait(timeout: deadline) == .success
-    if isWoken { state.withLock { $0.mustWake = true } }
-    return isWoken
-  }
+  func wait(until deadline: DispatchTime = .distantFuture) -> Bool { alarm.wait(until: deadline) }
 
   /// Whether any event has arrived.
   var hasHadEvents: Bool { state.withLock { $0.hasHadEvents } }
@@ -134,11 +133,24 @@ final class EventInbox: Subscriber, Sendable {
   }
 
   private func change(_ body: (inout State) -> Void) {
-    let mustWake = state.withLock { state in
-      body(&state)
-      defer { state.mustWake = false }
-      return state.mustWake
-    }
-    if mustWake { wake.signal() }
+    state.withLock { body(&$0) }
+    alarm.ring()
+  }
+}
+
+/// Wakes the main thread, once for any number of reasons.
+final class Alarm: Sendable {
+  private let semaphore = DispatchSemaphore(value: 0)
+  private let isRinging = Atomic(false)
+
+  func ring() {
+    if !isRinging.exchange(true, ordering: .acquiringAndReleasing) { semaphore.signal() }
+  }
+
+  /// Blocks until it rings. What has happened before is then visible, and rings no more.
+  /// - Returns: false at the deadline.
+  func wait(until deadline: DispatchTime) -> Bool {
+    guard semaphore.wait(timeout: deadline) == .success else { return false }
+    return isRinging.exchange(false, ordering: .acquiringAndReleasing)
   }
 }

@@ -5,7 +5,8 @@ enum Help {
 
     Commands:
       list                list the streams, one per line
-      sub NAME            print the events of a stream as they arrive, until it ends
+      sub NAME...         print the events of a stream as they arrive, until it ends; of several streams, or of those
+                          that a pattern such as 'sensors/*' fits, now or later, with the name and a tab in front
       get NAME            print the newest event of a stream
       pub NAME [DATA]     publish DATA as one event, or each line of standard input as an event; end when the
                           daemon has confirmed all of them; a restart or crash of the daemon neither loses
@@ -16,7 +17,7 @@ enum Help {
       reload PID          make the daemon that is this process reload its configuration; exit with code 78 if it
                           has errors
       top                 show the rates of the streams once a second; on a terminal in place, with keys
-                          n: sort by name, r: sort by rate, q: quit
+                          n, r, l, s: sort by name, rate, lag, state; arrows, space: scroll; q: quit
       check NAME          print whether a stream is fresh, for monitoring; exit with code 0 if it is, 1 if it is
                           blocked, waiting, or idle and old, 2 if it is stale, failing or old, 3 if that is unknown
 
@@ -25,9 +26,10 @@ enum Help {
       --count N           stop after N events; request no more than that
       --from POS          begin with: replay (default), latest, new, state (the newest event of each key), the
                           events after an event id, those since an RFC 3339 time, or since a duration ago such as -5m
-      --last N            begin with the last N events
+      -n, --last N        begin with the last N events
       --marker            show when all events are printed, and every 10 s while none arrives: with the format
                           json as an object with caught_up, otherwise on standard error
+      -f, --follow        go on with new events (default)
       --no-follow         stop after the events that are there
       --on-lag POLICY     after falling behind: skip (continue with the oldest event in the buffer), latest, fail
                           (default: the stream's configuration)
@@ -43,7 +45,8 @@ enum Help {
                           the lines that are in the stream (default: a random name)
 
     Options of sub and get:
-      --format FORMAT     data: one event per line, line breaks in JSON replaced by spaces (default)
+      -o, --format FORMAT data: one event per line, line breaks in JSON replaced by spaces (default); get on
+                                a terminal indents JSON
                           json: one object per line with id, time and data; data is the event itself
                                 if it is JSON, else a string
                           raw: the bytes of the events, without separators
@@ -60,11 +63,14 @@ enum Help {
       --timeout TIME      exit with code 3 when the daemon does not reply within this time (default 10s)
 
     Options of list, status, config, top and check:
-      --json              print JSON on one line: $streams, $stats, $config, $stats once a second, or an object
+      --json, -o json     print JSON on one line: $streams, $stats, $config, $stats once a second, or an object
+
+    Options of list:
+      -l, --long          with the ids of the newest events
 
     Options of top:
       --count N           stop after N tables
-      --sort ORDER        name (default), or rate: the highest first
+      --sort ORDER        name (default), rate or lag: the highest first, or state: failing streams first
 
     Other options:
       --socket PATH       the daemon's socket (default $STREAMD_SOCKET, else \(Arguments.defaultSocket))

@@ -17,7 +17,42 @@ enum JSONText {
     return Array(line[first...last])
   }
 
-  /// `text` in quotes, with quotes, backslashes and control characters escaped.
+  /// Valid JSON with a line for each element and member, indented by two spaces.
+  static func indented(_ json: [UInt8]) -> [UInt8] {
+    var result: [UInt8] = []
+    var (depth, isInString, isEscaped) = (0, false, false)
+    func breakLine() {
+      result.append(UInt8(ascii: "\n"))
+      result += [UInt8](repeating: UInt8(ascii: " "), count: 2 * depth)
+    }
+    for byte in json {
+      if isInString {
+        result.append(byte)
+        isInString = isEscaped || byte != UInt8(ascii: "\"")
+        isEscaped = !isEscaped && byte == UInt8(ascii: "\\")
+        continue
+      }
+      switch byte {
+      case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\n"), UInt8(ascii: "\r"): break
+      case UInt8(ascii: "}"), UInt8(ascii: "]"):
+        depth -= 1
+        if result.last != UInt8(ascii: "{"), result.last != UInt8(ascii: "[") { breakLine() }
+        result.append(byte)
+      default:
+        if let last = result.last, last == UInt8(ascii: "{") || last == UInt8(ascii: "[") { breakLine() }
+        result.append(byte)
+        switch byte {
+        case UInt8(ascii: "{"), UInt8(ascii: "["): depth += 1
+        case UInt8(ascii: ","): breakLine()
+        case UInt8(ascii: ":"): result.append(UInt8(ascii: " "))
+        default: isInString = byte == UInt8(ascii: "\"")
+        }
+      }
+    }
+    return result + [UInt8(ascii: "\n")]
+  }
+
+  /// `text` in quotes, with quotes, backslashes and what is not printable as it is escaped: see `Columns.printable`.
   static func string(_ text: String) -> String {
     var result = "\""
     for scalar in text.unicodeScalars {
@@ -26,10 +61,12 @@ enum JSONText {
       case "\n": result += "\\n"
       case "\r": result += "\\r"
       case "\t": result += "\\t"
-      case "\u{0}"..."\u{1F}", "\u{7F}":
-        let digits = String(scalar.value, radix: 16)
-        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-      default: result.unicodeScalars.append(scalar)
+      case _ where Columns.isHarmless(scalar): result.unicodeScalars.append(scalar)
+      default:
+        for unit in scalar.utf16 {
+          let digits = String(unit, radix: 16)
+          result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        }
       }
     }
     return result + "\""

@@ -12,8 +12,12 @@ enum Program {
     switch arguments.command {
     case .help(let command): try Output.print(command.flatMap { Help.text(of: $0) } ?? Help.text)
     case .version: try Output.print("streamctl \(Version.description)\n")
-    case .list(isJSON: true): try printValue(of: "$streams", arguments, .data)
-    case .list: try Output.print(catalogue(Session(arguments)).text)
+    case .list(isJSON: true, _): try printValue(of: "$streams", arguments, .data)
+    case .list(_, let isLong):
+      let session = try Session(arguments)
+      let streams = try catalogue(session)
+      let event = try session.value(of: "$stats")
+      try Output.print(streams.text(StatisticsSnapshot(event), at: event.time, isLong: isLong))
     case .status(isJSON: true): try printValue(of: "$stats", arguments, .data)
     case .status:
       let session = try Session(arguments)
@@ -35,8 +39,7 @@ enum Program {
     case .top(let wanted) where wanted.isJSON: try Session(arguments).printSnapshots(count: wanted.count)
     case .top(let wanted): try Session(arguments, screen: Screen()).top(wanted)
     case .check(let name, let wanted): try check(name, wanted, arguments)
-    case .subscribe(let name, let subscription):
-      try Session(arguments).follow(name, subscription)
+    case .subscribe(let subscription): try Session(arguments).follow(subscription)
     }
   }
 
@@ -45,9 +48,13 @@ enum Program {
   ) throws(Stop) {
     let event = try Session(arguments).value(of: name, within: timeout)
     var output = Output()
-    try format.append(event, to: &output)
+    if format == .data, Terminal.isOutput, JSONText.isValid(event.data) {
+      try output.write(JSONText.indented(event.data))
+    } else {
+      try format.append(event, to: &output)
+    }
     // The bytes alone would have the shell's prompt behind them.
-    if format == .raw, event.data.last != UInt8(ascii: "\n"), isatty(STDOUT_FILENO) == 1 {
+    if format == .raw, event.data.last != UInt8(ascii: "\n"), Terminal.isOutput {
       try output.write(CollectionOfOne(UInt8(ascii: "\n")))
     }
     try output.flush()
@@ -57,7 +64,12 @@ enum Program {
   /// - Throws: unless it is, with the exit code; the line that is printed has the reason.
   private static func check(_ name: String, _ wanted: Arguments.Check, _ arguments: Arguments) throws(Stop) {
     let result = try result(of: name, wanted, arguments)
-    try Output.print(wanted.isJSON ? result.json : result.text)
+    do throws(Stop) {
+      try Output.print(wanted.isJSON ? result.json : result.text)
+    } catch {
+      // The exit code is the outcome, whether or not somebody reads the line.
+      guard error == .done else { throw error }
+    }
     if result.verdict != .ok { throw .checked(result.verdict) }
   }
 
@@ -65,7 +77,7 @@ enum Program {
     of name: String, _ wanted: Arguments.Check, _ arguments: Arguments
   ) throws(Stop) -> StreamCheck {
     do throws(Stop) {
-      let session = try Session(arguments)
+      let session = try Session(arguments, watchesOutput: false)
       let streams = try StreamTable(json: session.value(of: "$streams", within: wanted.timeout).data)
       guard let entry = streams.rows.first(where: { $0.name == name }) else {
         return StreamCheck(of: name, unknown: "there is no stream \"\(name)\", or no access to it")
@@ -74,7 +86,7 @@ enum Program {
       let counts = try StatisticsSnapshot(event).byStream?.first { $0.name == name }
       return StreamCheck(entry, counts, at: event.time, maxAge: wanted.maxAge)
     } catch {
-      // A signal, or a reader of the output that is gone.
+      // A signal.
       guard let message = error.message else { throw error }
       return StreamCheck(of: name, unknown: message)
     }

@@ -29,7 +29,7 @@ final class Screen: Sendable {
   /// - Returns: nil when standard output is not a terminal, or one that cannot move its cursor.
   init?() {
     let kind = unsafe getenv("TERM").map { unsafe String(cString: $0) } ?? ""
-    guard isatty(STDOUT_FILENO) == 1, !kind.isEmpty, kind != "dumb" else { return nil }
+    guard Terminal.isOutput, !kind.isEmpty, kind != "dumb" else { return nil }
   }
 
   func enter() {
@@ -100,6 +100,38 @@ final class Screen: Sendable {
   private static func say(_ sequence: String) {
     let bytes = Array(sequence.utf8)
     _ = unsafe write(STDOUT_FILENO, bytes, bytes.count)
+  }
+}
+
+/// A key of a terminal.
+enum Key: Equatable {
+  case letter(Character)
+  case up, down, pageUp, pageDown, home, end
+
+  /// The keys of the bytes that a terminal sends. Sequences that are not known are left out.
+  static func keys(_ bytes: [UInt8]) -> [Key] {
+    var keys: [Key] = []
+    var rest = bytes[...]
+    while let byte = rest.popFirst() {
+      guard byte == 0x1B, let kind = rest.first, kind == UInt8(ascii: "[") || kind == UInt8(ascii: "O") else {
+        keys.append(.letter(Character(UnicodeScalar(byte))))
+        continue
+      }
+      rest.removeFirst()
+      let parameters = rest.prefix { $0 < 0x40 }
+      rest = rest.dropFirst(parameters.count)
+      guard let final = rest.popFirst() else { break }
+      switch (final, parameters.first) {
+      case (UInt8(ascii: "A"), _): keys.append(.up)
+      case (UInt8(ascii: "B"), _): keys.append(.down)
+      case (UInt8(ascii: "H"), _), (UInt8(ascii: "~"), UInt8(ascii: "1")): keys.append(.home)
+      case (UInt8(ascii: "F"), _), (UInt8(ascii: "~"), UInt8(ascii: "4")): keys.append(.end)
+      case (UInt8(ascii: "~"), UInt8(ascii: "5")): keys.append(.pageUp)
+      case (UInt8(ascii: "~"), UInt8(ascii: "6")): keys.append(.pageDown)
+      default: break
+      }
+    }
+    return keys
   }
 }
 

@@ -10,6 +10,7 @@ extension Session {
     defer { screen?.leave() }
     var output = Output()
     var order = wanted.order
+    var first = 0
     var snapshots: (last: StatisticsSnapshot, time: UInt64?, before: StatisticsSnapshot?)?
     var left = wanted.count ?? .max
     var notice: String?
@@ -17,13 +18,23 @@ extension Session {
     while left > 0 {
       let (events, end) = inbox.takeAll()
       let input = screen?.takeInput()
-      for key in input?.keys ?? [] {
+      let page = max(1, (screen?.size.height ?? 0) - 5)
+      for key in Key.keys(input?.keys ?? []) {
         switch key {
-        case UInt8(ascii: "q"): return
-        case UInt8(ascii: "n"): order = .name
-        case UInt8(ascii: "r"): order = .rate
-        default: break
+        case .letter("q"): return
+        case .letter("n"): (order, first) = (.name, 0)
+        case .letter("r"): (order, first) = (.rate, 0)
+        case .letter("l"): (order, first) = (.lag, 0)
+        case .letter("s"): (order, first) = (.state, 0)
+        case .up, .letter("k"): first -= 1
+        case .down, .letter("j"): first += 1
+        case .pageUp: first -= page
+        case .pageDown, .letter(" "): first += page
+        case .home, .letter("g"): first = 0
+        case .end, .letter("G"): first = .max / 2
+        case .letter: break
         }
+        first = max(0, first)
       }
       if input?.mustSuspend == true { screen?.suspend() }
       for event in events {
@@ -39,8 +50,9 @@ extension Session {
         let table = TopTable(snapshots.last, at: snapshots.time, after: snapshots.before, order: order)
         if let screen {
           let (width, height) = screen.size
-          var lines = table.lines(width: width, height: height)
-          if let notice, lines.count > 2 { lines[2] = String(Columns.printable(notice).prefix(width)) }
+          first = min(first, table.lastStart(height: height))
+          var lines = table.lines(width: width, height: height, from: first)
+          if lines.count > 2 { lines[2] = String((notice.map { Columns.printable($0) } ?? Self.keys).prefix(width)) }
           try output.write(Screen.picture(lines, header: table.headerIndex).utf8)
         } else if snapshots.before != nil, !events.isEmpty {
           try output.write((table.lines() + [""]).map { $0 + "\n" }.joined().utf8)
@@ -72,6 +84,7 @@ extension Session {
     }
   }
 
+  private static let keys = "q quit; sort by: n name, r rate, l lag, s state; scroll: arrows, space"
   private static let retryDelay = Duration.seconds(1)
 
   /// Requests one snapshot at a time, so that none accumulate while the terminal is slow.

@@ -57,6 +57,9 @@ struct Stop: Error, Equatable {
   /// EX_NOPERM for a signal that may not be sent, EX_UNAVAILABLE without such a process.
   static func refused(_ error: SystemError) -> Stop { Stop(error.description, error.code == EPERM ? 77 : 69) }
 
+  /// EX_NOPERM: there is nothing that may be read.
+  static func noStream(_ message: String) -> Stop { Stop(message, 77) }
+
   /// EX_CONFIG: the daemon's files have errors.
   static func configuration(_ message: String) -> Stop { Stop("configuration not reloaded: \(message)", 78) }
 

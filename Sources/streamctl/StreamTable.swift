@@ -15,19 +15,25 @@ struct StreamTable {
 
   /// A header and one line per stream: columns two spaces apart, the description last. The column of the fleet is there
   /// if a stream is shared.
-  var text: String {
-    let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "LAST ID", "DESCRIPTION"]
+  /// - Parameters:
+  ///   - time: of the counters, in microseconds since the Unix epoch.
+  ///   - isLong: with the id of the newest event besides its age.
+  func text(_ counters: StatisticsSnapshot, at time: UInt64?, isLong: Bool) -> String {
+    let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "AGE", "LAST ID", "DESCRIPTION"]
     let isShared = rows.contains { $0.fleet != nil }
-    var lines = [header.filter { isShared || $0 != "FLEET" }]
+    var lines = [header.filter { (isShared || $0 != "FLEET") && (isLong || $0 != "LAST ID") }]
+    let newest = Dictionary((counters.byStream ?? []).map { ($0.name, $0.newest) }) { first, _ in first }
     for row in rows {
       var line = [row.name, row.state ?? "-", row.source ?? "-"]
       if isShared { line.append(row.fleet?.text ?? "-") }
       line.append(row.subscribers.map { String($0) } ?? "-")
-      line.append(row.lastID.map { String($0) } ?? "-")
+      let age = newest[row.name]?.flatMap { newest in time.map { $0 > newest ? $0 - newest : 0 } }
+      line.append(Quantity.age(microseconds: age))
+      if isLong { line.append(row.lastID.map { String($0) } ?? "-") }
       line.append([row.description ?? "", row.remarks ?? ""].filter { !$0.isEmpty }.joined(separator: " "))
       lines.append(line)
     }
-    return Columns.text(lines)
+    return Columns.text(lines, statesAt: 1)
   }
 
   /// The number of streams that the fleet shares, and of their roles: `3 (1 leader, 2 follower, 1 stale)`; nil: none is.
@@ -59,13 +65,15 @@ struct StreamTable {
 /// Plain text in columns.
 enum Columns {
   /// Every line ends with its last column's text, without padding.
-  static func text(_ lines: [[String]]) -> String {
+  /// - Parameter states: the column that has states, in colors if the terminal shows them.
+  static func text(_ lines: [[String]], statesAt states: Int? = nil) -> String {
     let lines = lines.map { $0.map(printable) }
+    let states = Terminal.hasColors ? states : nil
     let widths = (lines.first ?? []).indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
     return lines.map { line in
       var text = ""
       for (column, cell) in line.enumerated() {
-        text += cell
+        text += column == states ? Terminal.colored(cell, asState: cell) : cell
         if column < line.count - 1 { text += String(repeating: " ", count: widths[column] - cell.count + 2) }
       }
       while text.last == " " { text.removeLast() }
@@ -87,7 +95,8 @@ enum Columns {
     return result
   }
 
-  private static func isHarmless(_ scalar: Unicode.Scalar) -> Bool {
+  /// Whether a character neither controls a terminal, nor breaks a line or changes the writing direction.
+  static func isHarmless(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.properties.generalCategory {
     case .control, .lineSeparator, .paragraphSeparator: false
     case .format: scalar == "\u{200C}" || scalar == "\u{200D}"  // they join letters and emoji, and move nothing

@@ -4,7 +4,7 @@ import StreamProtocol
 struct TopTable {
   /// The order of the streams.
   enum Order: String, CaseIterable {
-    case name, rate
+    case name, rate, lag, state
   }
 
   private struct Row {
@@ -17,17 +17,28 @@ struct TopTable {
     /// The time since the newest event was last known to be the present one.
     let freshAge: UInt64?
 
-    var cells: [String] {
-      [
+    /// The rank of the state: what needs a person first.
+    var urgency: Int {
+      if stream.state?.hasPrefix("fail") == true || stream.staleSince != nil { return 0 }
+      let others = ["blocked", "waiting", "running", "idle"]
+      return 1 + (stream.state.flatMap { others.firstIndex(of: $0) } ?? others.count)
+    }
+
+    /// - Parameter hasKeys: with the number of keys.
+    func cells(hasKeys: Bool) -> [String] {
+      var cells = [
         stream.name, (stream.state ?? "-") + (stream.staleSince == nil ? "" : ", stale"), Quantity.rate(eventsIn),
-        Quantity.byteRate(bytesIn),
-        Quantity.rate(eventsOut), Quantity.count(stream.subscribers), Quantity.count(stream.lag),
-        Quantity.age(microseconds: age), Quantity.age(microseconds: freshAge),
+        Quantity.byteRate(bytesIn), Quantity.rate(eventsOut), Quantity.count(stream.subscribers),
+        Quantity.count(stream.lag),
       ]
+      if hasKeys { cells.append(Quantity.count(stream.keys)) }
+      return cells + [Quantity.age(microseconds: age), Quantity.age(microseconds: freshAge)]
     }
   }
 
-  private static let header = ["NAME", "STATE", "EVENTS/s", "BYTES/s", "SENT/s", "SUBSCRIBERS", "LAG", "AGE", "FRESH"]
+  private static let header = [
+    "NAME", "STATE", "EVENTS/s", "BYTES/s", "SENT/s", "SUBSCRIBERS", "LAG", "KEYS", "AGE", "FRESH",
+  ]
   /// Name and state; the other columns are numbers and right-aligned.
   private static let textColumns = 2
   private static let leastNameWidth = 8
@@ -64,6 +75,10 @@ struct TopTable {
     case .rate:
       func speed(_ row: Row) -> Double { (row.eventsIn ?? 0) + (row.eventsOut ?? 0) }
       self.rows = rows.sorted { (speed($1), $0.stream.name) < (speed($0), $1.stream.name) }
+    case .lag:
+      func lag(_ row: Row) -> UInt64 { row.stream.lag ?? 0 }
+      self.rows = rows.sorted { (lag($1), $0.stream.name) < (lag($0), $1.stream.name) }
+    case .state: self.rows = rows.sorted { ($0.urgency, $0.stream.name) < ($1.urgency, $1.stream.name) }
     }
     let eventsOut = rate(snapshot.eventsOut, earlier?.eventsOut)
     let writes = rate(snapshot.writes, earlier?.writes)
@@ -105,17 +120,31 @@ struct TopTable {
   /// - Parameters:
   ///   - width: maximum characters of a line; long names are cut first.
   ///   - height: maximum lines; the last one then states how many streams are missing.
-  func lines(width: Int = .max, height: Int = .max) -> [String] {
+  ///   - first: the stream to begin with, by its index; less if the last ones are then in sight.
+  func lines(width: Int = .max, height: Int = .max, from first: Int = 0) -> [String] {
     let top = headlines.map(Columns.printable) + [""]
-    let room = max(0, height - top.count - 1)
-    let shown = rows.count <= room ? rows[...] : rows.prefix(max(0, room - 1))
-    let cells = ([Self.header] + shown.map(\.cells)).map { $0.map(Columns.printable) }
-    var widths = Self.header.indices.map { column in cells.map { $0[column].count }.max() ?? 0 }
+    let start = min(first, lastStart(height: height))
+    let room = room(height: height)
+    let shown = rows.count <= room ? rows[...] : rows.dropFirst(start).prefix(max(0, room - 1))
+    let hasKeys = rows.contains { $0.stream.keys != nil }
+    let header = Self.header.filter { hasKeys || $0 != "KEYS" }
+    let cells = ([header] + shown.map { $0.cells(hasKeys: hasKeys) }).map { $0.map(Columns.printable) }
+    var widths = header.indices.map { column in cells.map { $0[column].count }.max() ?? 0 }
     let others = widths.dropFirst().reduce(0) { $0 + $1 + 2 }
     if width < .max { widths[0] = min(widths[0], max(Self.leastNameWidth, width - others)) }
     var lines = top + cells.map { Self.line($0, widths) }
-    if shown.count < rows.count { lines.append("and \(rows.count - shown.count) more") }
+    if shown.count < rows.count {
+      let above = start > 0 ? "\(start) above, " : ""
+      lines.append(above + "and \(rows.count - shown.count - start) more")
+    }
     return lines.prefix(height).map { String($0.prefix(width)) }
+  }
+
+  private func room(height: Int) -> Int { max(0, height - headlines.count - 2) }
+
+  /// The highest index to begin with: the last streams are in sight then.
+  func lastStart(height: Int) -> Int {
+    rows.count <= room(height: height) ? 0 : rows.count - max(1, room(height: height) - 1)
   }
 
   /// The index of the header.

@@ -42,7 +42,7 @@ def options_of(installation, program, heading=None):
     text = said(installation.program(program), "--help")
     if heading:
         text = re.search(rf"^{heading}:\n(.*?)\n\n", text, re.S | re.M)[1]
-        return set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", text, re.M))
+        return set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", text, re.M))
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
 
 
@@ -75,6 +75,7 @@ def commands_are_offered(installation):
     of_pub = options_of(installation, "streamctl", "Options of pub")
     of_pub |= options_of(installation, "streamctl", "Options of sub and pub")
     of_json = options_of(installation, "streamctl", "Options of list, status, config, top and check")
+    of_list = options_of(installation, "streamctl", "Options of list") | of_json
     of_check = options_of(installation, "streamctl", "Options of check") | of_json
     of_reload = options_of(installation, "streamctl", "Options of reload")
     of_top = options_of(installation, "streamctl", "Options of top") | of_json
@@ -84,7 +85,7 @@ def commands_are_offered(installation):
     for words, wanted in [
         (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | {"--socket"}),
         (["streamctl", "get", "--"], of_both | {"--socket"}), (["streamctl", "top", "--"], of_top | {"--socket"}),
-        (["streamctl", "list", "--"], of_json | {"--socket"}), (["streamctl", "pub", "x", "--"], of_pub | {"--socket"}),
+        (["streamctl", "list", "--"], of_list | {"--socket"}), (["streamctl", "pub", "x", "--"], of_pub | {"--socket"}),
         (["streamctl", "config", "--"], of_json | {"--socket"}), (["streamctl", "check", "--"], of_check | {"--socket"}),
         (["streamctl", "reload", "--"], of_reload | {"--socket"}),
         (["streamd", "--"], daemon),
@@ -92,7 +93,7 @@ def commands_are_offered(installation):
         expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")
         offered = {offer for offer in fish(installation, " ".join(words)) if offer.startswith("--")}
         expect_equal(offered, wanted, f"fish, {' '.join(words)}")
-    of_streamctl = others | of_sub | of_both | of_pub | of_top | of_check | commands
+    of_streamctl = others | of_sub | of_both | of_pub | of_list | of_top | of_check | commands
     for program, names in [("streamctl", of_streamctl), ("streamd", daemon)]:
         text = next((installation.prefix / "share/zsh").glob(f"*/_{program}")).read_text()
         missing = [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
@@ -108,7 +109,7 @@ def commands_have_their_own_help(installation):
         expect(text.startswith("Usage: streamctl ") and f" {command}" in text.splitlines()[0], f"{command}: {text}")
         expect(text == said(streamctl, "-h", command), f"-h {command} differs")
         offered = bash(installation, "streamctl", command, *(["x"] if command == "pub" else []), "--")
-        named = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.M))
+        named = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", text, re.M))
         expect_equal(named, offered | socket, f"--help of {command}")
     for words, meant in [
         (["lst"], "list"), (["sub", "x", "--formt", "raw"], "--format"), (["stauts", "--help"], "status"),
@@ -125,7 +126,7 @@ def values_are_offered(installation):
     """bash and fish offer the values in --help, after a space and after an equals sign"""
     for command, option, wanted in [
         ("sub", "--on-lag", {"skip", "latest", "fail"}), ("sub", "--format", {"data", "json", "raw"}),
-        ("get", "--format", {"data", "json", "raw"}), ("top", "--sort", {"name", "rate"}),
+        ("get", "--format", {"data", "json", "raw"}), ("top", "--sort", {"name", "rate", "lag", "state"}),
     ]:
         expect_equal(bash(installation, "streamctl", command, option, ""), wanted, f"bash, {option}")
         expect_equal(bash(installation, "streamctl", command, option, "="), wanted, f"bash, {option}=")
@@ -143,7 +144,7 @@ def streams_are_offered(installation):
             expect_offer(bash, {"clock", "home/door"}, installation, "streamctl", *words, "", socket=socket)
         expect_offer(bash, {"home/door"}, installation, "streamctl", "pub", "", socket=socket)
         expect_offer(bash, {"clock"}, installation, "streamctl", "sub", "cl", socket=socket)
-        expect_offer(bash, set(), installation, "streamctl", "sub", "clock", "", socket=socket)
+        expect_offer(bash, set(), installation, "streamctl", "get", "clock", "", socket=socket)
         expect_offer(bash, {"clock", "home/door"}, installation, "streamctl", "--socket", socket, "sub", "")
         expect_offer(fish, {"clock", "home/door"}, installation, "streamctl sub ", socket=socket)
         expect_offer(fish, {"home/door"}, installation, "streamctl pub ", socket=socket)

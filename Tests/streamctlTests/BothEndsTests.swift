@@ -105,6 +105,46 @@ import Testing
     }
   }
 
+  @Test func severalStreamsHaveTheirNamesInFront() async throws {
+    try await withServer { path in
+      let value = try Command(["--socket", path, "pub", "lines", #"{"a":1}"#])
+      #expect(await value.end() == (0, ""))
+      let five = try Command(["--socket", path, "sub", "five"])
+      #expect(await five.rest() == "1\n2\n3\n4\n5\n")
+      let some = try Command(["--socket", path, "sub", "five", "lines", "-n", "2", "--no-follow"])
+      #expect(
+        await some.rest().split(separator: "\n").sorted() == ["five\t4", "five\t5", "lines\t{\"a\":1}"])
+      #expect(await some.end() == (0, ""))
+      let json = try Command(["--socket", path, "sub", "l[i]n*", "-n1", "-o", "json", "--no-follow"])
+      let line = await json.rest()
+      #expect(line.hasPrefix(#"{"stream":"lines","id":"#) && line.hasSuffix(#","data":{"a":1}}"# + "\n"), "\(line)")
+      #expect(await json.end() == (0, ""))
+      let none = try Command(["--socket", path, "sub", "x*", "--no-follow"])
+      #expect(await none.end() == (77, "streamctl: no stream fits \"x*\"\n"))
+      let missing = try Command(["--socket", path, "sub", "six", "l*"])
+      #expect(await missing.end() == (77, "streamctl: no stream named \"six\"\n"))
+    }
+  }
+
+  @Test func aStreamThatComesLaterIsFollowedIfAPatternFits() async throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("s")
+    let server = try StreamServer(limits: ServerLimits(workers: 1), version: "1.2.3")
+    try server.start()
+    server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
+    func add(_ name: String) throws {
+      let source = [[Array(name.utf8)]].publisher.setFailureType(to: StreamFailure.self)
+      try server.add(StreamConfiguration(name: name, replay: 5), source: source)
+    }
+    for name in ["other", "s/a"] { try add(name) }
+    let command = try Command(["--socket", path, "sub", "s/*", "--count", "2"])
+    #expect(await command.line() == "s/a\ts/a")
+    try add("s/b/c")
+    #expect(await command.line() == "s/b/c\ts/b/c")
+    #expect(await command.end() == (0, ""))
+    await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
+  }
+
   @Test func publishedValuesArriveInOrderOnAnotherConnection() async throws {
     try await withServer { path in
       let values = (0..<2000).map { Array("value \($0)".utf8) }

@@ -311,12 +311,21 @@ import Testing
       let list = try Command(["--socket", server.path, "list"])
       #expect(
         await list.rest() == """
-          NAME    STATE    SOURCE  SUBSCRIBERS  LAST ID  DESCRIPTION
-          clock   running  timer   2            17       Once a second
-          quotes  failing  http    0            -        (404\\u{1B}[2J)
+          NAME    STATE    SOURCE  SUBSCRIBERS  AGE  DESCRIPTION
+          clock   running  timer   2            -    Once a second
+          quotes  failing  http    0            -    (404\\u{1B}[2J)
 
           """)
       #expect(await list.end() == (0, ""))
+      let long = try Command(["--socket", server.path, "list", "-l"])
+      #expect(
+        await long.rest() == """
+          NAME    STATE    SOURCE  SUBSCRIBERS  AGE  LAST ID  DESCRIPTION
+          clock   running  timer   2            -    17       Once a second
+          quotes  failing  http    0            -    -        (404\\u{1B}[2J)
+
+          """)
+      #expect(await long.end() == (0, ""))
       let status = try Command(["--socket", server.path, "status"])
       #expect(
         await status.rest() == """
@@ -348,14 +357,14 @@ import Testing
       guard case .request(let id, _, _, let name, _) = event else { return }
       peer.send(name == "$stats" ? stats : streams, on: id, isComplete: true)
     }) { server in
-      let list = try Command(["--socket", server.path, "list"])
+      let list = try Command(["--socket", server.path, "list", "--long"])
       #expect(
         await list.rest() == """
-          NAME    STATE    SOURCE  FLEET                           SUBSCRIBERS  LAST ID  DESCRIPTION
-          clock   running  timer   follower of n\\u{1B}2, 3 behind  2            17       \
+          NAME    STATE    SOURCE  FLEET                           SUBSCRIBERS  AGE  LAST ID  DESCRIPTION
+          clock   running  timer   follower of n\\u{1B}2, 3 behind  2            -    17       \
           (stale since 2026-01-01T00:00:00Z: no leader is heard)
-          own     idle     timer   -                               0            -
-          quotes  running  http    leader                          0            1
+          own     idle     timer   -                               0            -    -
+          quotes  running  http    leader                          0            -    1
 
           """)
       #expect(await list.end() == (0, ""))
@@ -477,6 +486,15 @@ import Testing
       #expect(await command.end() == (69, unknown + "the server closed the connection\n"))
       daemon.signal(SIGKILL)
     }
+  }
+
+  @Test func aCheckHasItsOutcomeWithoutAReaderOfItsLine() async throws {
+    var ends: [CInt] = [0, 0]
+    try #require(pipe(&ends) == 0)
+    close(ends[0])
+    let command = try Command(["--socket", "/nowhere/s", "check", "clock"], output: ends[1])
+    close(ends[1])
+    #expect(await command.end() == (3, ""))
   }
 
   @Test(arguments: ["sub", "get"]) func theStateOfASilentStreamIsReportedOnceAndATimeoutEndsTheWait(verb: String)

@@ -17,6 +17,13 @@ import Testing
     #expect(!JSONText.isValid(Array(text.utf8)))
   }
 
+  @Test(arguments: [
+    ("1", "1\n"), (" [ ] ", "[]\n"), ("{}", "{}\n"), ("[1,\"a, {\\\"\"]", "[\n  1,\n  \"a, {\\\"\"\n]\n"),
+    ("{\"a\":[{\"b\" : null}],\"c\":\"\"}", "{\n  \"a\": [\n    {\n      \"b\": null\n    }\n  ],\n  \"c\": \"\"\n}\n"),
+  ]) func jsonIsIndentedByItsDepth(text: String, indented: String) {
+    #expect(String(decoding: JSONText.indented(Array(text.utf8)), as: UTF8.self) == indented)
+  }
+
   @Test func bytesThatAreNotUTF8AreNotJSON() {
     #expect(!JSONText.isValid([0x22, 0xff, 0x22]))
   }
@@ -40,10 +47,22 @@ import Testing
   }
 }
 
+@Suite struct KeyTests {
+  @Test func aTerminalsSequencesAreKeys() {
+    #expect(
+      Key.keys(Array("q\u{1b}[A\u{1b}OB\u{1b}[5~\u{1b}[6~j\u{1b}[1;5Hx\u{1b}[".utf8)) == [
+        .letter("q"), .up, .down, .pageUp, .pageDown, .letter("j"), .home, .letter("x"),
+      ])
+    #expect(Key.keys([0x1B]) == [.letter("\u{1b}")] && Key.keys([0x1B, 0x5B, 0xFF]).isEmpty)
+  }
+}
+
 @Suite struct ArgumentsTests {
   @Test func everythingHasADefault() throws {
     let arguments = try Arguments(["sub", "clock"], environment: nil)
-    #expect(arguments == Arguments(socket: "/run/streamd/streamd.sock", command: .subscribe(name: "clock", .init())))
+    #expect(
+      arguments == Arguments(socket: "/run/streamd/streamd.sock", command: .subscribe(.init(streams: .init(["clock"]))))
+    )
   }
 
   @Test func theSocketOptionPrecedesTheEnvironment() throws {
@@ -58,11 +77,20 @@ import Testing
     }
     let expected: [Arguments.Command] = [
       .replay, .latest, .new, .after(id: 42), .last(10), .since("-5m"), .since("2026-11-20T16:00:00Z"),
-    ].map { from in .subscribe(name: "a", .init(options: .init(from: from))) }
+    ].map { from in .subscribe(.init(streams: .init(["a"]), options: .init(from: from))) }
     #expect(positions == expected)
     #expect(
       try Arguments(["sub", "a", "--last", "10"], environment: nil).command
-        == .subscribe(name: "a", .init(options: .init(from: .last(10)))))
+        == .subscribe(.init(streams: .init(["a"]), options: .init(from: .last(10)))))
+    #expect(
+      try Arguments(["sub", "-n3", "-o", "json", "-f", "a", "b*"], environment: nil).command
+        == .subscribe(.init(streams: .init(["a", "b*"]), options: .init(from: .last(3)), format: .json)))
+    #expect(try Arguments(["list", "-l", "-o=json"], environment: nil).command == .list(isJSON: true, isLong: true))
+    for words in [
+      ["a", "b", "--format", "raw"], ["a", "b", "--from", "7"], ["a", "-f", "--no-follow"], ["a", "-x"], ["a", "-l"],
+    ] {
+      #expect(throws: Stop.self, "\(words)") { try Arguments(["sub"] + words, environment: nil) }
+    }
     for words in [["--last", "0"], ["--last", "-1"], ["--last", "x"], ["--last", "1", "--from", "new"]] {
       #expect(throws: Stop.self) { try Arguments(["sub", "a"] + words, environment: nil) }
     }

@@ -52,6 +52,11 @@ import Testing
         + #""age":1.235,"max_age":30,"stale_since":7}"# + "\n")
   }
 
+  @Test func theObjectIsPrintableAsALine() {
+    let json = check("failing", message: "\u{9B}\u{202E}\u{E0001}\u{2028}é").json
+    #expect(json.contains(#"\u009b\u202e\udb40\udc01\u2028é"#), "\(json)")
+  }
+
   @Test func theOptionsAreThoseOfACheck() throws {
     #expect(
       try Arguments(["check", "s", "--max-age", "30s", "--timeout=5s", "--json"], environment: nil).command

@@ -83,6 +83,10 @@ import Testing
     #expect(lines[4].hasPrefix("a-stream-w…  running"))
     #expect(lines[7] == "and 6 more")
     #expect(table(crowd, after: nil, order: .name).lines(width: 77, height: 13).count == 13)
+    let scrolled = table(crowd, after: nil, order: .name)
+    #expect(scrolled.lines(height: 8, from: 2)[7] == "2 above, and 4 more")
+    #expect(scrolled.lastStart(height: 8) == 6 && scrolled.lines(height: 8, from: 99)[7] == "6 above, and 0 more")
+    #expect(scrolled.lines(height: 13, from: 99).count == 13 && scrolled.lastStart(height: 13) == 0)
     for (width, height) in [(1, 1), (0, 0), (5, 3), (20, 4), (30, 5)] {
       let lines = table(crowd, after: nil, order: .name).lines(width: width, height: height)
       #expect(lines.count <= height && lines.allSatisfy { $0.count <= width })
@@ -97,6 +101,13 @@ import Testing
     }
     #expect(names(.rate) == ["b", "c", "a", "d"])
     #expect(names(.name) == ["a", "b", "c", "d"])
+    var failing = stream("d", lag: 9)
+    failing.state = "failing"
+    let other = snapshot(at: 3, stream("a"), stream("c", stale: 1), failing, stream("b", lag: 3))
+    func otherNames(_ order: TopTable.Order) -> [Character?] {
+      table(other, after: nil, order: order).lines().dropFirst(4).map(\.first)
+    }
+    #expect(otherNames(.lag) == ["d", "b", "a", "c"] && otherNames(.state) == ["c", "d", "a", "b"])
   }
 
   @Test func namesCannotMoveTheCursor() {

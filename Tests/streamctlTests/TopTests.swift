@@ -144,9 +144,9 @@ import Testing
       // The picture is drawn before the next snapshot is requested, and only what is requested has its turn.
       for _ in 0..<3 { _ = await server.next() }
       server.act { $0.close() }
-      let waiting = try await terminal.picture { $0.count == 5 && !$0[2].isEmpty }
+      let waiting = try await terminal.picture { $0.count == 5 && !$0[2].contains("quit") }
       #expect(waiting[2].contains("the server closed the connection"))
-      let again = try await terminal.picture { $0.count == 5 && $0[2].isEmpty && $0[0].contains("up 1s") }
+      let again = try await terminal.picture { $0.count == 5 && $0[2].contains("q quit") && $0[0].contains("up 1s") }
       #expect(again[4].hasPrefix("clock  running         -"))
       command.signal(SIGINT)
       try await terminal.drawn(Self.restored)

@@ -25,6 +25,8 @@ _streamctl() {
     fi
     case $word in
       --socket | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
+      -n) option=--last ;;
+      -o) option=--format ;;
       -*) ;;
       *) if [[ ! $command ]]; then command=$word; else name=$word; fi ;;
     esac
@@ -40,26 +42,28 @@ _streamctl() {
     --from) offered='replay latest new state -1m -5m -1h' ;;
     --on-lag) offered='skip latest fail' ;;
     --format) offered='data json raw' ;;
-    --sort) offered='name rate' ;;
+    --sort) offered='name rate lag state' ;;
     --credit | --count | --last | --as | --where) ;;
     --max-event) offered='64MiB 256MiB 1GiB' ;;
     --timeout | --max-age) offered='5s 30s 5m' ;;
     *)
       case $command:$current in
         sub:-*)
-          offered='--credit --count --from --last --marker --no-follow --no-reconnect --on-lag --where --format --max-event'
+          offered='--credit --count --from --last --follow --marker --no-follow --no-reconnect --on-lag --where --format --max-event'
           offered+=' --timeout --socket'
           ;;
         get:-*) offered='--format --max-event --timeout --socket' ;;
         pub:-*) offered='--as --no-reconnect --socket' ;;
         check:-*) offered='--json --max-age --timeout --socket' ;;
-        list:-* | status:-* | config:-*) offered='--json --socket' ;;
+        list:-*) offered='--json --long --socket' ;;
+        status:-* | config:-*) offered='--json --socket' ;;
         reload:-*) offered='--timeout --socket' ;;
         top:-*) offered='--count --json --sort --socket' ;;
         :-*) offered='--socket --help --version' ;;
         *:-*) offered='--socket' ;;
         :*) offered='list sub get pub status config reload top check' ;;
-        sub:* | get:* | check:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
+        sub:*) offered=$(_streamctl_names) ;;
+        get:* | check:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
         pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;
         reload:*) if [[ ! $name ]]; then offered=$(pidof streamd 2>/dev/null); fi ;;
       esac

@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where
+        else if contains -- $word --socket --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where -n -o
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -52,7 +52,8 @@ complete -c streamctl -n __streamctl_wants_command -a config -d 'Print the confi
 complete -c streamctl -n __streamctl_wants_command -a reload -d 'Make the daemon reload its configuration'
 complete -c streamctl -n __streamctl_wants_command -a top -d 'Show the rates of the streams'
 complete -c streamctl -n __streamctl_wants_command -a check -d 'Print whether a stream is fresh, for monitoring'
-complete -c streamctl -n '__streamctl_wants_name sub get check' -a '(__streamctl_names)'
+complete -c streamctl -n '__streamctl_is sub' -a '(__streamctl_names)'
+complete -c streamctl -n '__streamctl_wants_name get check' -a '(__streamctl_names)'
 complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
 complete -c streamctl -n '__streamctl_wants_name reload' -a '(pidof streamd 2>/dev/null | string split " ")'
 complete -c streamctl -l socket -r -F -d 'The socket of the daemon'
@@ -61,17 +62,19 @@ complete -c streamctl -n __streamctl_wants_command -l version -d 'Print the vers
 complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Events to request at a time'
 complete -c streamctl -n '__streamctl_is sub top' -l count -x -d 'Stop after this number'
 complete -c streamctl -n '__streamctl_is sub' -l from -x -a 'replay latest new state -1m -5m -1h' -d 'First event'
-complete -c streamctl -n '__streamctl_is sub' -l last -x -d 'Begin with this number of last events'
+complete -c streamctl -n '__streamctl_is sub' -s n -l last -x -d 'Begin with this number of last events'
 complete -c streamctl -n '__streamctl_is sub' -l marker -d 'Show when all events are printed'
+complete -c streamctl -n '__streamctl_is sub' -s f -l follow -d 'Go on with new events'
 complete -c streamctl -n '__streamctl_is sub' -l no-follow -d 'Stop after the events that are there'
 complete -c streamctl -n '__streamctl_is sub' -l where -x -d 'Print only events for which this holds'
 complete -c streamctl -n '__streamctl_is pub' -l as -x -d 'Publish under this name'
 complete -c streamctl -n '__streamctl_is sub pub' -l no-reconnect -d 'Exit when the connection is lost'
 complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'Behaviour after falling behind'
-complete -c streamctl -n '__streamctl_is sub get' -l format -x -a 'data json raw' -d 'Output format'
+complete -c streamctl -n '__streamctl_is sub get' -s o -l format -x -a 'data json raw' -d 'Output format'
 complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'Size of the largest event'
 complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'Exit when no event arrives for this time'
 complete -c streamctl -n '__streamctl_is reload check' -l timeout -x -a '5s 30s 5m' -d 'Exit when the daemon does not reply for this time'
 complete -c streamctl -n '__streamctl_is list status config top check' -l json -d 'Print JSON'
+complete -c streamctl -n '__streamctl_is list' -s l -l long -d 'With the ids of the newest events'
 complete -c streamctl -n '__streamctl_is check' -l max-age -x -a '5s 30s 5m' -d 'Age from which the stream is old'
-complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate' -d 'Order of streams'
+complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate lag state' -d 'Order of streams'

@@ -32,20 +32,21 @@ _streamctl() {
         '--credit=[events to request at a time]:number: '
         '--count=[stop after this number of events]:number: '
         '--from=[first event]:position:(replay latest new state -1m -5m -1h)'
-        '--last=[begin with this number of last events]:number: '
+        '(-n --last)'{-n,--last=}'[begin with this number of last events]:number: '
+        '(-f --follow)'{-f,--follow}'[go on with new events]'
         '--marker[show when all events are printed]'
         '--no-follow[stop after the events that are there]'
         '--no-reconnect[exit when the connection is lost]'
         '*--where=[print only events for which this holds]:condition: '
         '--on-lag=[behaviour after falling behind]:policy:(skip latest fail)'
-        '--format=[output format]:format:(data json raw)'
+        '(-o --format)'{-o,--format=}'[output format]:format:(data json raw)'
         '--max-event=[size of the largest event]:size:(64MiB 256MiB 1GiB)'
         '--timeout=[exit when no event arrives for this time]:time:(5s 30s 5m)'
       )
       ;;
     get)
       options+=(
-        '--format=[output format]:format:(data json raw)'
+        '(-o --format)'{-o,--format=}'[output format]:format:(data json raw)'
         '--max-event=[size of the largest event]:size:(64MiB 256MiB 1GiB)'
         '--timeout=[exit when no event arrives for this time]:time:(5s 30s 5m)'
       )
@@ -64,23 +65,25 @@ _streamctl() {
         '--timeout=[exit when the daemon does not reply for this time]:time:(5s 30s 5m)'
       )
       ;;
-    list | status | config) options+=('--json[print JSON]') ;;
+    list) options+=('--json[print JSON]' '(-l --long)'{-l,--long}'[with the ids of the newest events]') ;;
+    status | config) options+=('--json[print JSON]') ;;
     top)
       options+=(
         '--json[print JSON]'
         '--count=[stop after this number of tables]:number: '
-        '--sort=[order of streams]:order:(name rate)'
+        '--sort=[order of streams]:order:(name rate lag state)'
       )
       ;;
     '') options+=('(-h --help)'{-h,--help}'[print a short help text]' '--version[print the version]') ;;
   esac
 
-  _arguments -C $options '1:command:->command' '2:name:->name' '*: :' && ret=0
+  _arguments -C $options '1:command:->command' '*:name:->name' && ret=0
   case $state in
     command) _describe command commands && ret=0 ;;
     name)
       case $line[1] in
-        sub | get | check) _streamctl_names '' && ret=0 ;;
+        sub) _streamctl_names '' && ret=0 ;;
+        get | check) ((CURRENT > 3)) || _streamctl_names '' && ret=0 ;;
         pub) _streamctl_names publish && ret=0 ;;
         reload) compadd $(pidof streamd 2>/dev/null) && ret=0 ;;
       esac

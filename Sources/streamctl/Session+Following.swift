@@ -1,0 +1,258 @@
+import Dispatch
+import Glibc
+import StreamClient
+import StreamRuntime
+
+/// The streams of `sub`: names, and patterns of names as in a shell, where `*` fits slashes too.
+struct StreamSelection: Equatable {
+  let names: [String]
+  let patterns: [String]
+
+  /// - Parameter words: a word with one of `*?[`, which no name has, is a pattern.
+  init(_ words: [String]) {
+    names = words.filter { !$0.contains(where: "*?[".contains) }
+    patterns = words.filter { $0.contains(where: "*?[".contains) }
+  }
+
+  /// Whether each event is to be shown with the name of its stream.
+  var isSeveral: Bool { !patterns.isEmpty || names.count > 1 }
+
+  /// Whether a pattern fits the name. System streams have to be named.
+  func fits(_ name: String) -> Bool {
+    !name.hasPrefix("$") && !names.contains(name) && patterns.contains { unsafe fnmatch($0, name, 0) == 0 }
+  }
+
+  /// For a sentence that has it in quotes.
+  var text: String { (names + patterns).joined(separator: "\", \"") }
+}
+
+/// One stream that is followed.
+private struct Following {
+  let name: String
+  let inbox: EventInbox
+  var gaps: GapReport
+  /// Events that were requested and have not arrived.
+  var granted = 0
+  var previousID: UInt64?
+  var isCurrent = false
+}
+
+/// The inboxes of the streams that are followed, for the signal that ends them.
+final class Followed: Sendable {
+  private let inboxes = Locked<[EventInbox]>([])
+
+  func add(_ inbox: EventInbox) { inboxes.withLock { $0.append(inbox) } }
+  func remove(_ inbox: EventInbox) { inboxes.withLock { $0.removeAll { $0 === inbox } } }
+  func cancel() { for inbox in inboxes.withLock({ $0 }) { inbox.cancel() } }
+}
+
+/// What a stream had when it was looked at.
+private struct Pass {
+  var isIdle: Bool
+  var hasEvents = false
+  var isLast = false
+}
+
+extension Session {
+  /// Prints the events of streams until all of them end, or until the wanted number, or up to the newest. Requests more
+  /// events of a stream only when half of the requested ones are written, so that a slow output costs no memory here and
+  /// loses no event.
+  /// - Throws: also when events were lost.
+  func follow(_ wanted: Arguments.Subscription) throws(Stop) {
+    var run = FollowingRun(self, wanted)
+    var end = Stop.done
+    do throws(Stop) { try run.follow() } catch { end = error }
+    let hasGaps = run.reportGaps()
+    guard hasGaps, end == .done || end.isSilence else {
+      if end != .done { throw end }
+      return
+    }
+    if let message = end.message { Stop.say(message) }
+    throw .lost
+  }
+}
+
+/// What the main thread does for `sub`.
+private struct FollowingRun {
+  let session: Session
+  let wanted: Arguments.Subscription
+  private var output = Output()
+  private var streams: [Following] = []
+  /// Of streams that a pattern fits and that have ended, as long as they are in the catalogue.
+  private var ended: Set<String> = []
+  /// The catalogue's, for the patterns.
+  private var catalogue: EventInbox?
+  /// Of streams that are no longer followed.
+  private var hadGaps = false
+  private var unwritten: Int
+  /// The messages of the present pass: each stream of a connection reports its loss.
+  private var said: Set<String> = []
+
+  init(_ session: Session, _ wanted: Arguments.Subscription) {
+    (self.session, self.wanted) = (session, wanted)
+    unwritten = wanted.count ?? .max
+  }
+
+  mutating func follow() throws(Stop) {
+    for name in wanted.streams.names { start(name) }
+    if !wanted.streams.patterns.isEmpty {
+      catalogue = subscribe(to: "$streams", .init(ids: false))
+      catalogue?.request(1)
+    }
+    var deadline = Session.deadline(wanted.timeout)
+    while unwritten > 0 {
+      if let end = session.inbox.takeAll().end { throw end }
+      said = []
+      try readCatalogue()
+      var isIdle = true
+      for index in streams.indices.reversed() where unwritten > 0 {
+        let pass = try printEvents(of: index)
+        if pass.hasEvents { deadline = Session.deadline(wanted.timeout) }
+        isIdle = isIdle && pass.isIdle
+        if pass.isLast { drop(index) }
+      }
+      guard isIdle else { continue }
+      try output.flush()
+      if streams.isEmpty, catalogue == nil { return }
+      if !session.alarm.wait(until: deadline), let timeout = wanted.timeout {
+        throw .silence(of: wanted.streams.text, timeout)
+      }
+    }
+    try output.flush()
+  }
+
+  /// Says what is missing of the streams.
+  /// - Returns: whether anything is.
+  mutating func reportGaps() -> Bool {
+    for index in streams.indices { reportGaps(of: index) }
+    return hadGaps
+  }
+
+  private mutating func reportGaps(of index: Int) {
+    for sentence in streams[index].gaps.end() { say(sentence, of: streams[index].name) }
+    if !streams[index].gaps.isEmpty { hadGaps = true }
+  }
+
+  private func say(_ notice: String, of name: String) {
+    Stop.say(wanted.streams.isSeveral ? "\(name): \(notice)" : notice)
+  }
+
+  private func subscribe(to name: String, _ options: SubscribeOptions) -> EventInbox {
+    let inbox = EventInbox(session.alarm)
+    session.followed.add(inbox)
+    let reconnect = wanted.reconnects ? ReconnectPolicy { inbox.post($0) } : nil
+    session.connection.stream(name, options: options, reconnect: reconnect).subscribe(inbox)
+    return inbox
+  }
+
+  private mutating func start(_ name: String) {
+    let gaps = if case .after(let id) = wanted.options.from { GapReport(from: id) } else { GapReport() }
+    var stream = Following(name: name, inbox: subscribe(to: name, wanted.options), gaps: gaps)
+    stream.granted = min(wanted.credit, unwritten)
+    stream.inbox.request(stream.granted)
+    if wanted.streams.names.contains(name) {
+      StreamStateWatch(name, session.connection, stream.inbox).start(on: session.loop, wanted.timeout)
+    }
+    streams.append(stream)
+  }
+
+  private mutating func drop(_ index: Int) {
+    reportGaps(of: index)
+    let stream = streams.remove(at: index)
+    session.followed.remove(stream.inbox)
+    ended.insert(stream.name)
+  }
+
+  /// Follows streams that a pattern fits and that were not there before.
+  private mutating func readCatalogue() throws(Stop) {
+    guard let catalogue else { return }
+    let (events, end) = catalogue.takeAll()
+    sayNotices(of: catalogue)
+    if let event = events.last {
+      let names = try StreamTable(json: event.data).rows.map(\.name).filter(wanted.streams.fits)
+      ended.formIntersection(names)
+      let known = Set(streams.map(\.name)).union(ended)
+      for name in names where !known.contains(name) { start(name) }
+      if wanted.follows {
+        catalogue.request(events.count)
+      } else {
+        catalogue.cancel()
+        self.catalogue = nil
+      }
+      if streams.isEmpty, ended.isEmpty {
+        let sentence = "no stream fits \"\(wanted.streams.text)\""
+        guard wanted.follows else { throw .noStream(sentence) }
+        Stop.say("\(sentence) yet; waiting for one")
+      }
+    } else if let end {
+      throw end
+    }
+  }
+
+  @discardableResult private mutating func sayNotices(of inbox: EventInbox) -> Bool {
+    var isLost = false
+    for notice in inbox.takeNotices() {
+      if said.insert(notice).inserted { Stop.say(notice) }
+      isLost = isLost || notice == EventInbox.lossNotice
+    }
+    return isLost
+  }
+
+  private mutating func printEvents(of index: Int) throws(Stop) -> Pass {
+    let (name, inbox) = (streams[index].name, streams[index].inbox)
+    let (events, end) = inbox.takeAll()
+    if sayNotices(of: inbox) { streams[index].isCurrent = false }  // after the events to which they belong
+    var pass = Pass(isIdle: events.isEmpty)
+    for event in events where unwritten > 0 {
+      let isMarker = event.kind == .marker
+      if let gap = event.gap {
+        let next = isMarker ? event.id.map { $0 &+ 1 } : event.id  // the gap may include the event with a marker's id
+        if let notice = streams[index].gaps.add(
+          gap, after: streams[index].previousID, before: next, at: EventLoop.monotonicNow())
+        {
+          say(notice, of: name)
+        }
+      }
+      streams[index].previousID = event.id
+      streams[index].granted -= 1
+      if !isMarker {
+        try wanted.format.append(event, of: wanted.streams.isSeveral ? name : nil, to: &output)
+        (pass.hasEvents, unwritten) = (true, unwritten - 1)
+      } else if wanted.showsMarkers {
+        try show(event, of: index)
+      }
+      streams[index].isCurrent = isMarker
+      if isMarker, !wanted.follows {
+        inbox.cancel()
+        pass.isLast = true
+        return pass
+      }
+      let granted = streams[index].granted
+      guard granted <= wanted.credit / 2, granted < unwritten else { continue }
+      try output.flush()
+      let more = min(wanted.credit, unwritten) - granted
+      inbox.request(more)
+      streams[index].granted += more
+    }
+    guard events.isEmpty, let end else { return pass }
+    // Without a connection no stream comes back; one that a pattern fits may be removed.
+    guard end == .done || !end.isUnavailability && !wanted.streams.names.contains(name) else {
+      try output.flush()
+      throw end
+    }
+    if let message = end.message { say(message, of: name) }
+    pass.isLast = true
+    return pass
+  }
+
+  /// Shows that all events are written: in the format that has a form for it, otherwise on standard error, where a
+  /// repetition says nothing new.
+  private mutating func show(_ marker: StreamEvent, of index: Int) throws(Stop) {
+    let name = streams[index].name
+    guard wanted.format != .json else {
+      return try wanted.format.append(marker, of: wanted.streams.isSeveral ? name : nil, to: &output)
+    }
+    try output.flush()
+    if !streams[index].isCurrent, let id = marker.id { say("caught up with event \(id)", of: name) }
+  }
+}
