@@ -10,6 +10,7 @@ test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that
 page_packages=(chromium prometheus)  # foreign readers of the page and of the metrics
 upstream_packages=(libnginx-mod-nchan nginx)  # a foreign upstream
 package_packages=(binutils dpkg-dev)
+image_packages=(podman runc)
 container_packages=(debian-archive-keyring mmdebstrap systemd-container)
 
 say() { printf '%s\n' "${0##*/}: $*" >&2; }
