@@ -45,7 +45,7 @@ public struct RequestTarget: Equatable, Sendable {
       rest = rest[end...]
     }
     let end = rest.firstIndex(of: UInt8(ascii: "?")) ?? rest.endIndex
-    let path = try Self.decoded(rest[..<end], isPath: true)
+    let path = try Self.decoded(rest[..<end], .path)
     let segments = path.utf8.contains(UInt8(ascii: ".")) ? path.utf8.split(separator: .slash) : []
     guard !segments.contains(where: { $0.elementsEqual(".".utf8) || $0.elementsEqual("..".utf8) }) else {
       throw .malformed("the request's path contains a segment \".\" or \"..\"")
@@ -59,14 +59,19 @@ public struct RequestTarget: Equatable, Sendable {
     var parameters: [Parameter] = []
     for part in query.split(separator: UInt8(ascii: "&")) {
       let end = part.firstIndex(of: UInt8(ascii: "=")) ?? part.endIndex
-      let name = try decoded(part[..<end], isPath: false)
-      parameters.append(Parameter(name: name, value: try decoded(part[end...].dropFirst(), isPath: false)))
+      let name = try decoded(part[..<end], .name)
+      parameters.append(Parameter(name: name, value: try decoded(part[end...].dropFirst(), .value)))
     }
     return parameters
   }
 
-  private static func decoded(_ bytes: ArraySlice<UInt8>, isPath: Bool) throws(Rejection) -> String {
-    guard bytes.contains(where: { $0 == .percent || $0 == .plus && !isPath || $0 >= 0x80 }) else {
+  private enum Part { case path, name, value }
+
+  /// White space that JSON has between its tokens, as in the value of `where`.
+  private static let space: [UInt8] = [0x09, 0x0A, 0x0D]
+
+  private static func decoded(_ bytes: ArraySlice<UInt8>, _ part: Part) throws(Rejection) -> String {
+    guard bytes.contains(where: { $0 == .percent || $0 == .plus && part != .path || $0 >= 0x80 }) else {
       return String(decoding: bytes, as: UTF8.self)  // visible ASCII
     }
     var decoded: [UInt8] = []
@@ -75,7 +80,7 @@ public struct RequestTarget: Equatable, Sendable {
     while index < bytes.endIndex {
       var byte = bytes[index]
       index += 1
-      if byte == .plus, !isPath {
+      if byte == .plus, part != .path {
         byte = .space
       } else if byte == .percent {
         guard bytes.endIndex - index >= 2, let high = bytes[index].hexValue, let low = bytes[index + 1].hexValue else {
@@ -83,8 +88,10 @@ public struct RequestTarget: Equatable, Sendable {
         }
         byte = high << 4 | low
         index += 2
-        guard !byte.isControl else { throw .malformed("the request's target contains an encoded control character") }
-        guard !isPath || byte != .slash else { throw .malformed("the request's path contains an encoded slash") }
+        guard !byte.isControl || part == .value && Self.space.contains(byte) else {
+          throw .malformed("the request's target contains an encoded control character")
+        }
+        guard part != .path || byte != .slash else { throw .malformed("the request's path contains an encoded slash") }
       }
       decoded.append(byte)
     }

@@ -15,7 +15,7 @@ import Testing
   @Test(arguments: [
     "/a%2Fb", "/a%2fb", "/%00", "/%0a", "/%7F", "/%1f", "/%", "/%2", "/%2x", "/%C3", "/%C0%AF", "/%ED%A0%80", "/.",
     "/..",
-    "/a/../b", "/a/./b", "/%2e%2E/a", "/a/%2e", "http://a/../b", "/?a=%00", "/?a=%", "/?%ff", "/?a=%0D%0A",
+    "/a/../b", "/a/./b", "/%2e%2E/a", "/a/%2e", "http://a/../b", "/?a=%00", "/?a=%", "/?%ff", "/?a%0D%0A=1",
   ])
   func ambiguousTargetIsRefused(text: String) {
     #expect(rejection(request(line: "GET \(text) HTTP/1.1"))?.status == .badRequest)
@@ -28,6 +28,10 @@ import Testing
     #expect(parameters?.map(\.value) == ["sse", "2026-01-02T03:04:05Z", "raw", "", "", "b=c", "&/?"])
     #expect(target("/a?")?.parameters.isEmpty == true)
     #expect(target("/a")?.parameters.isEmpty == true)
+  }
+
+  @Test func aValueMayHaveTheWhiteSpaceOfJSON() {
+    #expect(target("/a?where=%7B%0A%09%22/a%22%3A1%0D%0A%7D")?.parameters.first?.value == "{\n\t\"/a\":1\r\n}")
   }
 
   @Test(arguments: [

@@ -38,7 +38,7 @@ import Testing
       let head = try #require(try client.head())
       #expect(head.status == 200 && head["Content-Type"] == "text/event-stream")
       #expect(head["Cache-Control"] == "no-store, no-transform" && head["X-Accel-Buffering"] == "no")
-      #expect(head["Content-Security-Policy"] == "sandbox")
+      #expect(head["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'; sandbox")
       #expect(head["Transfer-Encoding"] == "chunked" && head["Connection"] == "close")
       let before = try #require(head["Last-Event-ID"].flatMap { UInt64($0) })
       #expect(try client.chunkText() == "retry: 2000\n\n")

@@ -82,8 +82,10 @@ extension ResponseHead {
   }
 
   /// For a body that a publisher or an upstream has written: a browser runs no script in it, which would have the rights
-  /// of the page at `/`.
-  mutating func addSandbox() { add("Content-Security-Policy", "sandbox") }
+  /// of the page at `/`, and loads nothing that it names, which would tell others who reads the stream.
+  mutating func addSandbox() {
+    add("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
+  }
 
   /// The fields of a response whose body is events, besides those of its length.
   mutating func addFields(ofEventsAs mediaType: String) {
