@@ -4,6 +4,8 @@ import Glibc
 /// Accepts connections on one loop, and pauses when the machine has no more descriptors or memory for them.
 public final class Listener: EventLoop.Handler {
   private let descriptor: OwnedDescriptor
+  /// The descriptor, which is open as long as this exists.
+  public var raw: CInt { descriptor.raw }
   private let loop: EventLoop
   private let accepted: (consuming OwnedDescriptor) -> Void
   private let paused: (SystemError) -> Void

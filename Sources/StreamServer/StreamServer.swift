@@ -1,4 +1,5 @@
 import CLinux
+import Dispatch
 import Events
 import Glibc
 import Reactive
@@ -256,6 +257,17 @@ public final class StreamServer: Sendable {
     }
   }
 
+  /// Closes a listening socket of `listen`; its connections stay. From any thread except the server's own: waits for a turn
+  /// of the first loop.
+  public func stopListening(on descriptor: CInt) {
+    let (first, done) = (workers[0], DispatchSemaphore(value: 0))
+    first.loop.execute {
+      first.stopListening(on: descriptor)
+      done.signal()
+    }
+    done.wait()
+  }
+
   /// Accepts a new connection. On the first loop.
   private func accept(_ socket: consuming OwnedDescriptor) {
     let credentials = PeerCredentials(of: socket.raw)
@@ -264,6 +276,7 @@ public final class StreamServer: Sendable {
 
   /// - Parameter credentials: nil for a peer without credentials.
   func accept(_ socket: consuming OwnedDescriptor, _ credentials: PeerCredentials?) {
+    if credentials == nil { TCPSocket.sendAtOnce(on: socket.raw) }
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
     let open = counts.open.add(1, ordering: .relaxed).oldValue
     guard open < limits.connections else {

@@ -37,6 +37,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var report: ConfigurationReport
   private var ownSocket: String?
   private var streams: RunningStreams?
+  private let sockets: ListeningSockets
   private var reload: Reload?
   private var isStopping = false
   private var isLeaving = false
@@ -85,6 +86,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       wantsDetails: { journal.level >= .debug },
       report: { journal.write(Journal.Entry($0)) })
     server.show(report)
+    sockets = ListeningSockets(server, manager)
     fleet = configuration.cluster.map { [sources, server] cluster in
       FleetMember(
         JetStreamEngine(JetStreamOptions(cluster), on: sources.loop), shardCount: cluster.shards, on: sources.loop,
@@ -102,6 +104,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let configuration = source.configuration
     var descriptors = passed.stored
     let connections = ConnectionHandover.restore(from: &descriptors, atMost: limits.connections, manager, journal)
+    sockets.take(from: &descriptors, for: configuration.server.listen)
     let logs = LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal)
     try logs.lockFolder(for: configuration.streams)
     let streams = RunningStreams(server, sources, journal, logs, fleet)
@@ -109,11 +112,11 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     try streams.begin(configuration.streams)
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
     if let connections { restore(connections.saved) }
-    let sockets = try listen().joined(separator: ", ")
+    let names = try listen().joined(separator: ", ")
     startWatchdog()
     stored.store(source.files, with: manager, journal)
     let streamCount = counted(configuration.streams.count, "stream")
-    journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(sockets)")
+    journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(names)")
     if manager.isPresent {
       let logControl = LogControlWatch(journal, on: loop)
       logControl.settle(within: .seconds(1))
@@ -127,7 +130,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     }
     server.finishRestore()
     fleet?.start()
-    reload = Reload(of: path, configuration, report, to: streams, on: loop, journal, manager, stored) { [self] in
+    reload = Reload(of: path, configuration, report, to: streams, sockets, on: loop, journal, manager, stored) {
+      [self] in
       report = $0
       server.show(report)
       return status()
@@ -150,18 +154,20 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   }
 
   /// - Returns: the names of the sockets.
-  private func listen() throws(SystemError) -> [String] {
+  private func listen() throws -> [String] {
     for refusal in passed.refusals {
       journal.write(.descriptorRefused, .warning, "socket \"\(refusal.name)\" is not served: \(refusal.reason)")
     }
-    let names = passed.listeners.map { SocketName.text(of: $0.descriptor) ?? $0.name }
+    let configuration = source.configuration.server
+    var names = passed.listeners.map { SocketName.text(of: $0.descriptor) ?? $0.name }
     for listener in passed.listeners { server.listen(on: OwnedDescriptor(listener.descriptor)) }
-    guard names.isEmpty else { return names }
-    let server = source.configuration.server
-    let path = server.socket
-    self.server.listen(on: try UnixSocket.listen(at: path, mode: server.mode))
-    ownSocket = path
-    return [path]
+    if names.isEmpty {
+      names = [configuration.socket]
+      server.listen(on: try UnixSocket.listen(at: configuration.socket, mode: configuration.mode))
+      ownSocket = configuration.socket
+    }
+    try sockets.begin(configuration.listen)
+    return names + configuration.listen.map(\.description)
   }
 
   /// The configuration's limits, reduced to the available descriptors.
@@ -274,7 +280,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let parts = DispatchGroup()
     for _ in 0..<2 { parts.enter() }
     if handsOver {
-      let room = manager.storeLimit - stored.count - (streams?.storedLogCount ?? 0)
+      let room = manager.storeLimit - stored.count - sockets.storedCount - (streams?.storedLogCount ?? 0)
       server.save { [manager, journal, sources] saved in
         // Until then its programs have had values of publishers.
         sources.stop(within: Self.programTime) { parts.leave() }

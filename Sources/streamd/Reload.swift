@@ -15,6 +15,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   private let path: String
   private let loop: EventLoop
   private let streams: RunningStreams
+  private let sockets: ListeningSockets
   private let journal: Journal
   private let manager: ServiceManager
   private let stored: StoredConfiguration
@@ -39,13 +40,15 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   ///   - show: shows the report after a reload, and returns the status line for the service manager.
   init(
     of path: String, _ configuration: Configuration, _ report: ConfigurationReport, to streams: RunningStreams,
-    on loop: EventLoop, _ journal: Journal, _ manager: ServiceManager, _ stored: StoredConfiguration,
+    _ sockets: ListeningSockets, on loop: EventLoop, _ journal: Journal, _ manager: ServiceManager,
+    _ stored: StoredConfiguration,
     show: @escaping (ConfigurationReport) -> String
   ) {
     self.path = path
     self.configuration = configuration
     self.report = report
     self.streams = streams
+    self.sockets = sockets
     self.loop = loop
     self.journal = journal
     self.manager = manager
@@ -91,6 +94,11 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       if let stream = difference.unsharedStream {
         return refuse(["\(path): streams.\(stream).share: [cluster] takes effect after a restart"])
       }
+      do {
+        try sockets.open(new.configuration.server.listen)
+      } catch {
+        return refuse(["\(path): server.listen: \(error)"])
+      }
       phase = .applying
       streams.queue.async { [self, streams] in
         let outcome = Result { try streams.apply(difference) }
@@ -103,11 +111,15 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     _ outcome: Result<Void, any Error>, of difference: ConfigurationDifference, _ new: ConfigurationSource
   ) {
     switch outcome {
-    case .failure(let error): refuse(["\(path): not enough resources: \(error)"])
+    case .failure(let error):
+      sockets.discard()
+      refuse(["\(path): not enough resources: \(error)"])
     case .success:
+      sockets.apply()
       let (server, cluster) = (configuration.server, configuration.cluster)
       configuration = new.configuration
       (configuration.server, configuration.cluster) = (server, cluster)
+      configuration.server.listen = new.configuration.server.listen
       report(difference)
       if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
       stored.store(new.files, with: manager, journal)

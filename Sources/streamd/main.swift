@@ -75,7 +75,9 @@ func serve(_ path: String) {
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")
     journal.flush(within: .seconds(1))
-    exit(error is SystemError ? EX_OSERR : error is LogStore.FolderInUse ? EX_TEMPFAIL : EX_SOFTWARE)
+    exit(
+      error is SystemError || error is ListeningSockets.Refusal
+        ? EX_OSERR : error is LogStore.FolderInUse ? EX_TEMPFAIL : EX_SOFTWARE)
   }
 }
 

@@ -12,6 +12,33 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
   return try await body(folder.path("s"))
 }
 
+@Suite struct TCPSocketTests {
+  @Test func anAddressHasOneText() {
+    let same = ["127.0.0.1:7878": "127.0.0.1:7878", "127.0.0.1:07878": "127.0.0.1:7878", "[0:0:0::1]:1": "[::1]:1"]
+    for (text, canonical) in same { #expect(InternetAddress(text)?.description == canonical) }
+    for text in [
+      "", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:+1", "127.1:80", "::1:80",
+      "[::1]", "[::1]:", "[127.0.0.1]:80", "[]:80", "localhost:80", "[fe80::1%lo]:80", "[::ffff:127.0.0.1]:80",
+      "127.0.0.1\0:80", "*:80",
+    ] {
+      #expect(InternetAddress(text) == nil, "\(text)")
+    }
+    let loopback = ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "0.0.0.0:1", "[::]:1", "192.0.2.1:1", "[2001:db8::1]:1"]
+    #expect(loopback.map { InternetAddress($0)?.isLoopback } == [true, true, true, false, false, false, false])
+  }
+
+  @Test(arguments: ["127.83.1.9:7878", "[::1]:17878"]) func aServedAddressIsListenedOnOnce(_ text: String) throws {
+    let address = try #require(InternetAddress(text))
+    let first = try TCPSocket.listen(on: address)
+    #expect(throws: SystemError("bind", text, code: EADDRINUSE)) { _ = try TCPSocket.listen(on: address).raw }
+    let client = try TCPSocket.connect(to: address)
+    // The former listener leaves, and another one takes its place without a moment between.
+    let second = try TCPSocket.listen(on: address, inPlaceOf: [first.raw])
+    #expect(fcntl(second.raw, F_GETFD) & FD_CLOEXEC != 0 && SocketName.text(of: second.raw) == text)
+    #expect(client.raw != first.raw)
+  }
+}
+
 @Suite struct UnixSocketTests {
   @Test func theSocketFileHasTheRequestedMode() async throws {
     try await withSocketPath { path in

@@ -245,6 +245,18 @@ struct ConfigurationErrorTests {
       "hosts = [\"example.org:80\"]",
       #"server.hosts: expected a host name in small letters, without a port, such as "stream.example.org", got "example.org:80""#
     ),
+    (
+      "listen = [\"localhost:7878\"]",
+      #"server.listen: expected an address and a port such as "127.0.0.1:7878" or "[::1]:7878", got "localhost:7878""#
+    ),
+    (
+      "listen = [\"[0:0::1]:7878\", \"[::1]:7878\"]",
+      #"server.listen: expected each address once, got "[::1]:7878" twice"#
+    ),
+    (
+      "listen = [\"127.0.0.1:1\", \"0.0.0.0:7878\"]",
+      #"server.listen: expected hosts, the names of this server, with "0.0.0.0:7878", which other machines reach"#
+    ),
     ("hosts = []", "server.hosts: expected a list of one or more, got an array"),
     (
       "origins = [\"https://example.org/\"]",

@@ -97,6 +97,13 @@ import Synchronization
     listeners.append(listener)
   }
 
+  /// Closes one listening socket. On the loop.
+  func stopListening(on descriptor: CInt) {
+    loop.assertOnLoop()
+    for listener in listeners where listener.raw == descriptor { listener.stop() }
+    listeners.removeAll { $0.raw == descriptor }
+  }
+
   /// Adds a new connection. On the loop.
   func adopt(
     _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ account: UserAccount

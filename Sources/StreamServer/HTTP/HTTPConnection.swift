@@ -78,11 +78,10 @@ final class HTTPConnection: Connection {
     UInt8(ascii: "A")...UInt8(ascii: "Z") ~= byte & ~0x20 || byte == UInt8(ascii: "\r") || byte == UInt8(ascii: "\n")
   }
 
-  /// Sends small responses at once, and detects a client that has vanished: by unacknowledged bytes, or by probes of the
-  /// system.
+  /// Detects a client that has vanished: by unacknowledged bytes, or by probes of the system.
   private func setTCPOptions() {
     for (level, option, value) in [
-      (CInt(IPPROTO_TCP), TCP_NODELAY, 1), (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT, 30_000), (SOL_SOCKET, SO_KEEPALIVE, 1),
+      (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT, 30_000), (SOL_SOCKET, SO_KEEPALIVE, 1),
     ] as [(CInt, CInt, CInt)] {
       var value = value
       unsafe setsockopt(self.socket.raw, level, option, &value, socklen_t(MemoryLayout<CInt>.size))

@@ -1,4 +1,5 @@
 import Glibc
+import StreamRuntime
 
 /// A configuration and its files.
 struct ConfigurationSource: Sendable {
@@ -81,6 +82,8 @@ struct ConfigurationReader {
   /// Whether the main file has `[cluster]`, with or without errors, or could not be read.
   var hasCluster = true
   var collector = ConfigurationErrorCollector()
+  /// Of `server.listen`, one that other machines reach; nil: none.
+  var networkAddress: InternetAddress?
   /// The settings of streams with an HTTP source, unless they override them.
   var standardSettings = Configuration.HTTPSettings()
 
@@ -90,6 +93,7 @@ struct ConfigurationReader {
   mutating func read(_ root: ConfigurationNode, into configuration: inout Configuration) -> [Configuration.Stream] {
     guard let table = ConfigurationTable(root, path: "", collector: collector) else { return [] }
     configuration.server = table.table("server", server) ?? configuration.server
+    networkAddress = configuration.server.listen.first { !$0.isLoopback }
     configuration.log = table.table("log", log) ?? configuration.log
     if let (upstreams, settings) = table.table("http", upstreams) {
       configuration.http = upstreams
@@ -119,6 +123,7 @@ struct ConfigurationReader {
     return Configuration.Server(
       socket: table.value("socket", .socketPath, default: standard.socket),
       mode: table.value("mode", .mode, default: standard.mode),
+      listen: listen(table),
       workers: table.value("workers", .count(0...1024), default: standard.workers),
       maxConnections: table.value("max_connections", .count(1...1_048_576), default: standard.maxConnections),
       maxConnectionsPerUser: table.value("max_connections_per_user", .count(1...1_048_576)),
@@ -136,6 +141,20 @@ struct ConfigurationReader {
       origins: table.values("origins", .origin) ?? standard.origins,
       memory: table.value("memory", .size(1 << 20...1 << 50)),
       state: table.value("state", .folderPath))
+  }
+
+  private func listen(_ table: ConfigurationTable) -> [InternetAddress] {
+    let addresses = table.values("listen", .internetAddress) ?? []
+    if addresses.count > 8 { table.addError("expected at most 8 addresses, got \(addresses.count)", at: "listen") }
+    if let twice = addresses.first(where: { address in addresses.count { $0 == address } > 1 }) {
+      table.addError("expected each address once, got \"\(twice)\" twice", at: "listen")
+    }
+    if let address = addresses.first(where: { !$0.isLoopback }), !table.holds("hosts") {
+      table.addError(
+        "expected hosts, the names of this server, with \"\(address)\", which other machines reach", at: "listen",
+        lacking: ["hosts"])
+    }
+    return addresses
   }
 
   private func log(_ table: ConfigurationTable) -> Configuration.Log {

@@ -43,6 +43,11 @@ extension ConfigurationReader {
     stream.retry = table.table("retry", retry) ?? stream.retry
     stream.keep = table.value("keep", .choice, default: stream.keep)
     stream.read = table.values("read", .accessRule) ?? stream.read
+    if let networkAddress, !table.holds("read") {
+      table.addError(
+        "expected read, such as read = [\"*\"] for all, as server.listen has \"\(networkAddress)\", which other machines "
+          + "reach", lacking: ["read"])
+    }
     stream.write = table.values("write", .accessRule)
     if table.holds("publish") {
       for key in ["start", "linger", "retry"] where table.holds(key) {

@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// The content of `streamd.toml`, checked: every number is in its range, every name is looked up, every secret is read.
 ///
 /// Values only; two equal configurations have the same effect.
@@ -16,6 +18,8 @@ struct Configuration: Sendable, Equatable {
     var socket = "/run/streamd/streamd.sock"
     /// The permission bits of `socket`, at most 0o777.
     var mode: UInt32 = 0o660
+    /// Addresses of TCP to listen on, besides; each once, at most 8.
+    var listen: [InternetAddress] = []
     /// Event loops; 0: one per core.
     var workers = 0
     var maxConnections = 65536

@@ -67,7 +67,7 @@ struct ConfigurationDifference: Equatable {
     unsharedStream = old.cluster == nil ? new.streams.first { $0.share == .fleet }?.name : nil
   }
 
-  /// The keys of the section `[server]` that apply when sockets, loops and connections are created.
+  /// The keys of the section `[server]` that apply when loops and connections are created.
   static let restartKeys: [(name: String, differs: @Sendable (Configuration.Server, Configuration.Server) -> Bool)] = [
     ("socket", { $0.socket != $1.socket }), ("mode", { $0.mode != $1.mode }), ("workers", { $0.workers != $1.workers }),
     ("max_connections", { $0.maxConnections != $1.maxConnections }),

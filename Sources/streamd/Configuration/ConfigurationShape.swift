@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// The expected form of a value; ends the sentence "expected …".
 struct Expected: Error {
   let text: String
@@ -165,6 +167,18 @@ extension ConfigurationShape where Value == String {
       let bytes = text.utf8
       return bytes.count <= 255 && bytes.allSatisfy { (0x20...0x7e).contains($0) }
         && text.split(separator: "/", omittingEmptySubsequences: false).prefix(2).filter { !$0.isEmpty }.count == 2
+    }
+  }
+}
+
+extension ConfigurationShape where Value == InternetAddress {
+  /// An address and a port of TCP.
+  static var internetAddress: Self {
+    Self { node throws(Expected) in
+      guard case .string(let text) = node.value, let address = InternetAddress(text) else {
+        throw Expected("an address and a port such as \"127.0.0.1:7878\" or \"[::1]:7878\"")
+      }
+      return address
     }
   }
 }

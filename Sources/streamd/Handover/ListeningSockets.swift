@@ -1,0 +1,111 @@
+import Glibc
+import StreamRuntime
+import StreamServer
+import Systemd
+
+/// The TCP sockets of `[server] listen`.
+///
+/// The service manager stores them, so that over a restart or a kill clients that connect wait in their queues. Confined to
+/// the main thread.
+final class ListeningSockets {
+  /// An address that cannot be listened on, as a sentence.
+  struct Refusal: Error, CustomStringConvertible {
+    let description: String
+
+    fileprivate init(_ address: InternetAddress, _ error: SystemError) {
+      let reason =
+        switch error.code {
+        case EADDRINUSE: "another process does"
+        case EADDRNOTAVAIL: "no interface of this machine has this address"
+        case EACCES: "ports below 1024 require a privilege (CAP_NET_BIND_SERVICE)"
+        case EPERM: "the unit does not allow it (SocketBindAllow=tcp:\(address.port))"
+        case EAFNOSUPPORT:
+          "the system or the unit (RestrictAddressFamilies=) has no \(address.isIPv6 ? "IPv6" : "IPv4")"
+        default: "\(error)"
+        }
+      description = "cannot listen on \(address): \(reason)"
+    }
+  }
+
+  private let server: StreamServer
+  private let manager: ServiceManager
+  /// Those of an earlier process, on which nobody listens yet.
+  private var taken: [InternetAddress: CInt] = [:]
+  /// Owned by the server, which listens on them.
+  private var sockets: [InternetAddress: CInt] = [:]
+  /// What `open` has opened, and which ones are not wanted any more.
+  private var pending: (opened: [InternetAddress: CInt], leaving: [InternetAddress: CInt]) = ([:], [:])
+
+  private static let namePrefix = "listen-"
+
+  init(_ server: StreamServer, _ manager: ServiceManager) { (self.server, self.manager) = (server, manager) }
+
+  /// The number of the service manager's descriptors that are sockets.
+  var storedCount: Int { sockets.count }
+
+  /// Takes the sockets of an earlier process out of `stored`, those of these addresses, and closes its others.
+  func take(from stored: inout [PassedDescriptors.Stored], for addresses: [InternetAddress]) {
+    let mine = stored.filter { $0.name.hasPrefix(Self.namePrefix) }
+    stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
+    for socket in mine {
+      if let address = addresses.first(where: { Self.name(of: $0) == socket.name }), taken[address] == nil {
+        taken[address] = socket.descriptor
+      } else {
+        close(socket.descriptor)
+        manager.removeStored(socket.name)
+      }
+    }
+  }
+
+  /// Listens on these addresses.
+  func begin(_ addresses: [InternetAddress]) throws(Refusal) {
+    for (address, socket) in taken { serve(address, OwnedDescriptor(socket)) }
+    taken = [:]
+    try open(addresses)
+    apply()
+  }
+
+  /// Opens the addresses that are not open yet. Nothing is accepted there, and nothing is closed, before `apply`.
+  func open(_ addresses: [InternetAddress]) throws(Refusal) {
+    pending.leaving = sockets.filter { !addresses.contains($0.key) }
+    for address in addresses where sockets[address] == nil {
+      do throws(SystemError) {
+        let leaving = pending.leaving.filter { $0.key.port == address.port }.map(\.value)
+        pending.opened[address] = try TCPSocket.listen(on: address, inPlaceOf: leaving).release()
+      } catch {
+        discard()
+        throw Refusal(address, error)
+      }
+    }
+  }
+
+  /// Listens on what was opened, and closes the others.
+  func apply() {
+    for (address, socket) in pending.leaving {
+      sockets[address] = nil
+      manager.removeStored(Self.name(of: address))
+      server.stopListening(on: socket)
+    }
+    for (address, socket) in pending.opened {
+      manager.store(socket, as: Self.name(of: address))
+      serve(address, OwnedDescriptor(socket))
+    }
+    pending = ([:], [:])
+  }
+
+  /// Closes what was opened, instead of `apply`.
+  func discard() {
+    for socket in pending.opened.values { close(socket) }
+    pending = ([:], [:])
+  }
+
+  private func serve(_ address: InternetAddress, _ socket: consuming OwnedDescriptor) {
+    sockets[address] = socket.raw
+    server.listen(on: socket)
+  }
+
+  /// In the service manager, whose names have no colons.
+  private static func name(of address: InternetAddress) -> String {
+    namePrefix + address.description.replacing(":", with: "_")
+  }
+}

@@ -1,0 +1,145 @@
+import Glibc
+import StreamClient
+import StreamRuntime
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import streamd
+
+/// An address of this machine that no other test uses: all of 127.0.0.0/8 are its own.
+func uniqueAddress() -> InternetAddress {
+  let number = addressCount.add(1, ordering: .relaxed).newValue + Int(getpid()) << 8
+  return InternetAddress("127.\(1 + number >> 16 & 0x7f).\(number >> 8 & 0xff).\(1 + number & 0x7f):7878")!
+}
+
+private let addressCount = Atomic(0)
+
+/// A client that sends bytes over TCP, and reads what comes.
+struct TCPClient: ~Copyable {
+  let socket: OwnedDescriptor
+
+  init(_ address: InternetAddress) throws {
+    socket = try TCPSocket.connect(to: address)
+    _ = fcntl(socket.raw, F_SETFL, 0)
+  }
+
+  func send(_ bytes: [UInt8]) { _ = Glibc.send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL)) }
+
+  func request(_ method: String, _ target: String, _ fields: String = "", body: String = "") {
+    let length = method == "POST" ? "Content-Length: \(body.utf8.count)\r\n" : ""
+    send(Array("\(method) \(target) HTTP/1.1\r\nHost: localhost\r\n\(fields)\(length)\r\n\(body)".utf8))
+  }
+
+  /// What comes until it ends with `end`, or the connection ends.
+  func read(through end: String = "\r\n\r\n") -> String {
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while !String(decoding: text, as: UTF8.self).contains(end) {
+      var ready = pollfd(fd: socket.raw, events: Int16(POLLIN), revents: 0)
+      guard poll(&ready, 1, CInt(hangTime.wholeMilliseconds)) == 1 else { break }
+      let count = recv(socket.raw, &buffer, buffer.count, 0)
+      guard count > 0 else { break }
+      text += buffer[..<count]
+    }
+    return String(decoding: text, as: UTF8.self)
+  }
+}
+
+/// The status of a response to a GET over TCP.
+func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields: String = "") throws -> String {
+  let client = try TCPClient(address)
+  client.request("GET", target, fields)
+  return String(client.read().dropFirst(9).prefix(3))
+}
+
+@Suite(.timeLimit(.minutes(10))) struct ListeningTests {
+  private let ticks = keptStream("ticks", keep: "memory")
+
+  @Test func otherMachinesAreServedOnlyWithNamesAndWithRulesForEachStream() throws {
+    let server = "[server]\nlisten = [\"0.0.0.0:7878\"]\nhosts = [\"streamd\"]\n"
+    let open = "[streams.a]\npublish = true\nread = [\"*\"]\n"
+    #expect(try parse(server + open).server.listen.map(\.description) == ["0.0.0.0:7878"])
+    #expect(
+      errors(server + open + "[streams.b]\npublish = true\n") == [
+        "test.toml:7: streams.b: expected read, such as read = [\"*\"] for all, as server.listen has \"0.0.0.0:7878\", "
+          + "which other machines reach"
+      ])
+    #expect(errors("[server]\nlisten = [\"127.0.0.1:1\", \"[::1]:1\"]\n[streams.b]\npublish = true\n") == [])
+  }
+
+  @Test func clientsAreServedOverTCP() async throws {
+    let address = uniqueAddress()
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start("listen = [\"\(address)\"]\n" + ticks)
+    #expect(daemon.log.contains("serves 1 stream on \(daemon.folder.path("s")), \(address)"))
+    #expect(try status(address) == "200")
+    #expect(try await daemon.events(1, of: "ticks").count == 1)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func anAddressInUseIsAFailureToStart() async throws {
+    let address = uniqueAddress()
+    let other = try TCPSocket.listen(on: address)
+    let daemon = try RestartedDaemon(hasManager: false)
+    #expect(try await daemon.startAndEnd("listen = [\"\(address)\"]\n" + ticks) == EX_OSERR)
+    #expect(daemon.log.contains("streamd cannot start: cannot listen on \(address): another process does\n"))
+    #expect(other.raw >= 0)
+  }
+
+  @Test func aReloadOpensAndClosesOnlyWhatIsChanged() async throws {
+    let (stays, goes, comes) = (uniqueAddress(), uniqueAddress(), uniqueAddress())
+    let daemon = try RestartedDaemon()
+    try daemon.start("listen = [\"\(stays)\", \"\(goes)\"]\n" + ticks)
+    let client = try TCPClient(goes)
+    client.request("GET", "/healthz")
+    #expect(client.read(through: "ok\n").hasSuffix("ok\n"))
+    try daemon.reload("listen = [\"\(comes)\", \"\(stays)\"]\n" + ticks)
+    #expect(!daemon.log.contains("takes effect after a restart"))
+    #expect(try status(stays) == "200" && status(comes) == "200")
+    #expect(try status(goes) == "")
+    client.request("GET", "/healthz")
+    #expect(client.read(through: "ok\n").hasSuffix("ok\n"), "a connection stays")
+    let names = [stays, comes].map { "kept-listen-" + $0.description.replacing(":", with: "_") }
+    try daemon.eventually("the manager has the present ones") {
+      Set(daemon.manager?.kept.map(\.name).filter { $0.hasPrefix("kept-listen-") } ?? []) == Set(names)
+    }
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func anAddressThatCannotBeHadLeavesTheOthersAsTheyAre() async throws {
+    let (stays, comes, taken) = (uniqueAddress(), uniqueAddress(), uniqueAddress())
+    let other = try TCPSocket.listen(on: taken)
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start("listen = [\"\(stays)\"]\n" + ticks)
+    try daemon.reload("listen = [\"\(comes)\", \"\(taken)\"]\n" + ticks)
+    #expect(
+      daemon.log.contains(
+        "not reloaded: \(daemon.folder.path("streamd.toml")): server.listen: cannot listen on \(taken)"))
+    #expect(try status(stays) == "200" && status(comes) == "")
+    #expect(other.raw >= 0)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test(arguments: [SIGTERM, SIGKILL]) func clientsThatConnectDuringARestartAreServed(_ signal: CInt) async throws {
+    let (address, former) = (uniqueAddress(), uniqueAddress())
+    let daemon = try RestartedDaemon()
+    try daemon.makeListener()
+    try daemon.start("listen = [\"\(address)\", \"\(former)\"]\n" + ticks)
+    let before = try TCPClient(address)
+    before.request("GET", "/streams/ticks?as=ndjson")
+    #expect(before.read(through: "2\r\n").hasPrefix("HTTP/1.1 200"))
+    try daemon.eventually("the manager has the sockets") {
+      daemon.manager?.kept.count { $0.name.hasPrefix("kept-listen-") } == 2
+    }
+    daemon.signal(signal)
+    _ = try await daemon.end()
+    let between = try TCPClient(address)
+    between.request("GET", "/healthz")
+    try daemon.start("listen = [\"\(address)\"]\n" + ticks)
+    #expect(between.read(through: "ok\n").hasSuffix("ok\n"))
+    #expect(try status(former) == "")
+    if signal == SIGTERM { #expect(daemon.log.contains("1 connection restored") && before.read(through: "}\n") != "") }
+    #expect(await daemon.stop() == 0)
+  }
+}
