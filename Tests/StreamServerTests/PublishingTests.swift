@@ -559,7 +559,7 @@ import Testing
   // MARK: Streams that hosts share
 
   @Test func valuesThatAnotherHostHasPublishedAreLeftOut() throws {
-    let key = PublisherKey([1], of: nil)
+    let key = PublisherKey([1], of: .unknown)
     func checkpoint(_ number: UInt64) -> Checkpoint? {
       var marks = PublisherMarks()
       marks.set(key, to: number) { _ in false }

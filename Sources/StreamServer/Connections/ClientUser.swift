@@ -5,8 +5,12 @@ import Glibc
 enum ClientUser: Hashable, Sendable {
   /// A user of this machine, from the kernel.
   case uid(UInt32)
-  /// A host: an IPv4 address, or the first 64 bits of an IPv6 address, because a host can choose the others.
-  case host(UInt64)
+  /// A host over TCP, without a token: its IPv4 address, as in the kernel's memory.
+  case ipv4(UInt32)
+  /// The first 64 bits of its IPv6 address, because a host can choose the others.
+  case ipv6(UInt64)
+  /// All clients with the token of this name.
+  case token(String)
   /// All other peers together.
   case unknown
 
@@ -28,14 +32,14 @@ enum ClientUser: Hashable, Sendable {
     switch CInt(address.ss_family) {
     case AF_INET:
       self = unsafe withUnsafeBytes(of: address) {
-        unsafe .host(UInt64($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self)))
+        unsafe .ipv4($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self))
       }
     case AF_INET6:
       self = unsafe withUnsafeBytes(of: address) { bytes in
         let isMapped = unsafe bytes[8..<18].allSatisfy { $0 == 0 } && bytes[18..<20].allSatisfy { $0 == 0xFF }
         return unsafe isMapped
-          ? .host(UInt64(bytes.loadUnaligned(fromByteOffset: 20, as: UInt32.self)))
-          : .host(bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+          ? .ipv4(bytes.loadUnaligned(fromByteOffset: 20, as: UInt32.self))
+          : .ipv6(bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
       }
     default: self = .unknown
     }
@@ -44,5 +48,11 @@ enum ClientUser: Hashable, Sendable {
 
 extension ClientUser: CustomStringConvertible {
   /// As `ClientIdentity.user`: the subject of messages.
-  var description: String { if case .uid(let id) = self { "uid \(id)" } else { "a client without credentials" } }
+  var description: String {
+    switch self {
+    case .uid(let id): "uid \(id)"
+    case .token(let name): "token \"\(name)\""
+    case .ipv4, .ipv6, .unknown: "a client without credentials"
+    }
+  }
 }

@@ -218,7 +218,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     var named = numbering
     do throws(PublishSource.Obstacle) {
       if let numbering {
-        let key = PublisherKey(numbering.name, of: connection.identity.credentials)
+        let key = PublisherKey(numbering.name, of: connection.share.account.user)
         let (joined, committed, next, isKnown) = try publishSource.join(
           key, firstNumber: numbering.next, isRestored: isRestored, unsettled: unsettled, wake: wake)
         queue = joined

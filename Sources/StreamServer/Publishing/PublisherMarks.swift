@@ -3,22 +3,15 @@ import RSocket
 
 /// Identifies one named publisher of a stream. Names of different users are independent.
 struct PublisherKey: Hashable, Sendable {
-  /// The user of clients without credentials.
-  static let noUser = UInt32.max
-
-  let user: UInt32
+  let user: ClientUser
   /// 1 to ``PublisherEntry/maximumNameBytes`` bytes.
   let name: [UInt8]
 
-  init(_ name: [UInt8], of credentials: PeerCredentials?) {
-    self.init(user: credentials?.user ?? Self.noUser, name: name)
-  }
+  init(_ name: [UInt8], of user: ClientUser) { (self.user, self.name) = (user, name) }
 
   /// Whether the name belongs to one run: it is discarded first once its last value is confirmed. Source: WIRE.md,
   /// "Named publishers".
   var isOfOneRun: Bool { name.first == 0 }
-
-  fileprivate init(user: UInt32, name: [UInt8]) { (self.user, self.name) = (user, name) }
 }
 
 /// The number of the last value that a stream has of each named publisher. It is the checkpoint of a stream that
@@ -30,7 +23,7 @@ struct PublisherMarks: Equatable, Sendable {
   private struct Mark: Equatable {
     let key: PublisherKey
     var number: UInt64
-    /// Whether its request was answered with COMPLETE. In the log from the stream's next commit on.
+    /// Whether its request was answered with COMPLETE. Not stored in the log.
     var isFinished = false
   }
 
@@ -39,11 +32,12 @@ struct PublisherMarks: Equatable, Sendable {
 
   /// The number of publishers that fit into a checkpoint, whatever the length of their names.
   static let capacity = 64
-  /// "PUBM" and the version.
-  private static let head: [UInt8] = [0x50, 0x55, 0x42, 0x4D, 1]
-  private static let markBytes = 13
-  /// In a mark's number, whose values are below: its publisher has finished.
-  private static let finished: UInt64 = 1 << 63
+  /// "PUBM"; a byte with the version follows. Marks of version 1 have the numbers of users of the machine.
+  private static let head: [UInt8] = [0x50, 0x55, 0x42, 0x4D]
+  /// The user of other clients in version 1.
+  private static let noUser = UInt32.max
+  /// Maximum bytes of the name of a token in version 2.
+  static let maximumTokenBytes = 48
 
   /// No marks.
   init() {}
@@ -52,22 +46,19 @@ struct PublisherMarks: Equatable, Sendable {
   init(_ checkpoint: Checkpoint?) {
     guard var rest = checkpoint?.bytes[...], rest.starts(with: Self.head) else { return }
     rest = rest.dropFirst(Self.head.count)
-    func number(_ count: Int) -> UInt64 {
-      defer { rest = rest.dropFirst(count) }
-      return rest.prefix(count).reduce(0) { $0 << 8 | UInt64($1) }
-    }
+    guard let version = rest.popFirst(), (1...2).contains(version) else { return }
     var found: [Mark] = []
     while !rest.isEmpty {
-      guard rest.count > Self.markBytes, found.count < Self.capacity else { return }
-      let (user, mark, count) = (UInt32(number(4)), number(8), Int(number(1)))
-      guard (1...PublisherEntry.maximumNameBytes).contains(count), rest.count >= count else { return }
-      let key = PublisherKey(user: user, name: Array(rest.prefix(count)))
-      let isFinished = mark & Self.finished != 0
-      guard key.isOfOneRun || !isFinished else { return }
-      found.append(Mark(key: key, number: mark & ~Self.finished, isFinished: isFinished))
-      rest = rest.dropFirst(count)
+      guard found.count < Self.capacity, let user = version == 1 ? Self.user(in: &rest) : ClientUser(encodedIn: &rest),
+        let mark = rest.number(8), mark < 1 << 63, let name = rest.text(atMost: PublisherEntry.maximumNameBytes)
+      else { return }
+      found.append(Mark(key: PublisherKey(Array(name), of: user), number: mark))
     }
     marks = found
+  }
+
+  private static func user(in bytes: inout ArraySlice<UInt8>) -> ClientUser? {
+    bytes.number(4).map { $0 == UInt64(noUser) ? .unknown : .uid(UInt32($0)) }
   }
 
   /// - Returns: nil for a publisher without a mark.
@@ -117,15 +108,84 @@ struct PublisherMarks: Equatable, Sendable {
   /// as for connections (`ServerLimits`). A first name is admitted while one is free.
   static func admits(userWith count: Int, free: Int) -> Bool { free > 0 && (count == 0 || count < 3 * free) }
 
-  /// The encoding in the log.
+  /// The encoding in the log. Finished runs come first, except the newest: of one user's names, another process then discards
+  /// them first as well, although it does not know that they have finished.
   var checkpoint: Checkpoint? {
-    var bytes = Self.head
-    for mark in marks {
-      bytes.append(bigEndian: mark.key.user)
-      bytes.append(bigEndian: mark.number | (mark.isFinished ? Self.finished : 0))
+    let former = marks.dropLast()
+    let marks = former.filter(\.isFinished) + former.filter { !$0.isFinished } + marks.suffix(1)
+    // As long as there are no others, earlier versions read them, too, in the log and in the records of a fleet.
+    let numbers = marks.compactMap(\.key.user.number)
+    let version: UInt8 = numbers.count == marks.count ? 1 : 2
+    var bytes = Self.head + [version]
+    for (index, mark) in marks.enumerated() {
+      if version == 1 { bytes.append(bigEndian: numbers[index]) } else { mark.key.user.encode(into: &bytes) }
+      bytes.append(bigEndian: mark.number)
       bytes.append(UInt8(mark.key.name.count))
       bytes += mark.key.name
     }
     return Checkpoint(bytes)
+  }
+}
+
+/// Users in marks of version 2: a byte for the kind, and its content.
+extension ClientUser {
+  /// In version 1; nil: it has no such users.
+  fileprivate var number: UInt32? {
+    switch self {
+    case .uid(let id): id
+    case .unknown: .max
+    case .ipv4, .ipv6, .token: nil
+    }
+  }
+
+  fileprivate func encode(into bytes: inout [UInt8]) {
+    switch self {
+    case .unknown: bytes.append(0)
+    case .uid(let id):
+      bytes.append(1)
+      bytes.append(bigEndian: id)
+    case .ipv4(let address):
+      bytes.append(2)
+      bytes.append(bigEndian: address)
+    case .ipv6(let prefix):
+      bytes.append(3)
+      bytes.append(bigEndian: prefix)
+    case .token(let name): bytes += [4, UInt8(name.utf8.count)] + Array(name.utf8)
+    }
+  }
+
+  fileprivate init?(encodedIn bytes: inout ArraySlice<UInt8>) {
+    switch bytes.popFirst() {
+    case 0: self = .unknown
+    case 1:
+      guard let id = bytes.number(4) else { return nil }
+      self = .uid(UInt32(id))
+    case 2:
+      guard let address = bytes.number(4) else { return nil }
+      self = .ipv4(UInt32(address))
+    case 3:
+      guard let prefix = bytes.number(8) else { return nil }
+      self = .ipv6(prefix)
+    case 4:
+      guard let name = bytes.text(atMost: PublisherMarks.maximumTokenBytes) else { return nil }
+      self = .token(String(decoding: name, as: UTF8.self))
+    default: return nil
+    }
+  }
+}
+
+extension ArraySlice<UInt8> {
+  /// Removes a number, big endian; nil: it is cut off.
+  fileprivate mutating func number(_ count: Int) -> UInt64? {
+    guard self.count >= count else { return nil }
+    defer { self = dropFirst(count) }
+    return prefix(count).reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  /// Removes 1 to `limit` bytes after their number.
+  fileprivate mutating func text(atMost limit: Int) -> ArraySlice<UInt8>? {
+    guard let count = popFirst().map(Int.init), (1...limit).contains(count), self.count >= count else { return nil }
+    defer { self = dropFirst(count) }
+    return prefix(count)
   }
 }
