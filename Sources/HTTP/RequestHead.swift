@@ -165,6 +165,14 @@ extension RequestHead {
     return value
   }
 
+  /// The token of an Authorization field with the scheme Bearer, as it was sent; nil: there is none of this scheme. Source:
+  /// RFC 6750, section 2.1.
+  public var bearerToken: String? {
+    guard let value = self["Authorization"] else { return nil }
+    let scheme = value.prefix { $0 != " " }
+    return scheme.lowercased() == "bearer" ? String(value.dropFirst(scheme.count).drop { $0 == " " }) : nil
+  }
+
   /// Whether a field that is a list of tokens, such as Connection or Upgrade, contains this one in any case.
   public func contains(_ token: String, in name: String) -> Bool {
     guard let value = self[name] else { return false }

@@ -6,6 +6,7 @@ public enum Status: Int, Sendable, CaseIterable {
   case noContent = 204
   case notModified = 304
   case badRequest = 400
+  case unauthorized = 401
   case forbidden = 403
   case notFound = 404
   case methodNotAllowed = 405
@@ -34,6 +35,7 @@ public enum Status: Int, Sendable, CaseIterable {
     case .noContent: "No Content"
     case .notModified: "Not Modified"
     case .badRequest: "Bad Request"
+    case .unauthorized: "Unauthorized"
     case .forbidden: "Forbidden"
     case .notFound: "Not Found"
     case .methodNotAllowed: "Method Not Allowed"
@@ -60,7 +62,7 @@ public enum Status: Int, Sendable, CaseIterable {
 /// closed, because the end of the request is unknown; after any other it may be used again.
 public struct Rejection: Error, Equatable, Sendable {
   /// The status of the response.
-  public let status: Status
+  public package(set) var status: Status
   /// One sentence for the client, without the bytes that it sent.
   public let detail: String
   /// The server has counted and reported it.

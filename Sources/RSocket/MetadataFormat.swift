@@ -86,7 +86,7 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
   ///
   /// - Parameter knownID: the well-known ID of `mimeType`, if it has one.
   /// - Returns: the content of the first entry of that type; nil for none.
-  private static func entry(
+  static func entry(
     _ mimeType: String, _ knownID: UInt8?, in metadata: ArraySlice<UInt8>
   ) throws(RoutingError) -> ArraySlice<UInt8>? {
     var rest = metadata
@@ -107,7 +107,7 @@ public enum MetadataFormat: UInt8, Sendable, CaseIterable {
   }
 }
 
-/// The error for request metadata that names no stream, or for a name that metadata cannot carry.
+/// The error for metadata that cannot be read, or names no stream, or for a name that metadata cannot carry.
 public struct RoutingError: Error, Equatable, Sendable, CustomStringConvertible {
   /// One sentence, suitable for an ERROR frame.
   public let message: String

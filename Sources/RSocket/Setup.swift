@@ -17,7 +17,7 @@ public struct Setup: Equatable, Sendable {
   public var metadataMIMEType: String
   /// The type of request data; at most 255 bytes of UTF-8.
   public var dataMIMEType: String
-  /// A payload for the application; streamd does not use it.
+  /// A payload for the application. Its metadata may have a token: ``MetadataFormat/bearerToken(in:)``.
   public var payload: Payload
 
   /// Creates terms for version 1.0 without resumption; the defaults suit streamd.

@@ -7,17 +7,27 @@ public struct ClientIdentity: Equatable, Sendable {
   public let number: UInt64
   /// Nil for a client without credentials.
   public let credentials: PeerCredentials?
+  /// The client's token; nil for one without, or with credentials.
+  public internal(set) var token: ClientToken?
 }
 
 extension ClientIdentity {
   /// The subject of messages about its user's access.
-  public var user: String { credentials.map { "uid \($0.user)" } ?? "a client without credentials" }
+  public var user: String {
+    credentials.map { "uid \($0.user)" } ?? token.map { "token \"\($0.name)\"" } ?? "a client without credentials"
+  }
+
+  /// - Parameter descriptor: of its connection.
+  func user(of descriptor: CInt) -> ClientUser {
+    token.map { .token($0.name) } ?? ClientUser(credentials, of: descriptor)
+  }
 }
 
 extension ClientIdentity: CustomStringConvertible {
   /// `client 12 (uid 1000, pid 4711)`
   public var description: String {
-    "client \(number)" + (credentials.map { " (uid \($0.user), pid \($0.process))" } ?? "")
+    "client \(number)"
+      + (credentials.map { " (uid \($0.user), pid \($0.process))" } ?? token.map { " (token \($0.name))" } ?? "")
   }
 }
 

@@ -29,6 +29,7 @@ public final class StreamServer: Sendable {
   let streams = StreamTable()
   let counts = ConnectionCounts()
   let accounts = UserAccounts()
+  let tokens = ClientTokens()
   let workers: [Worker]
   /// Until `finishRestore`.
   let sourcesWait: Atomic<Bool>
@@ -71,10 +72,10 @@ public final class StreamServer: Sendable {
       report(event)
     }
     let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
-    workers = try (0..<count).map { [report = self.report, streams, accounts] index in
+    workers = try (0..<count).map { [report = self.report, streams, accounts, tokens] index in
       try Worker(
         name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
-        accounts: accounts, loops: loops, wantsDetails: wantsDetails, report: report)
+        accounts: accounts, tokens: tokens, loops: loops, wantsDetails: wantsDetails, report: report)
     }
     refusedConnections = RefusedConnections(
       on: workers[0].loop, time: limits.refusalTime, hosts: limits.httpHosts, origins: limits.httpOrigins)
@@ -243,6 +244,13 @@ public final class StreamServer: Sendable {
     for worker in workers { try worker.loop.start() }
   }
 
+  /// Replaces the tokens of clients over TCP. Connections with another one end. As long as there are none, what clients send
+  /// as a token is ignored. Thread-safe.
+  public func setTokens(_ tokens: [ClientToken]) {
+    self.tokens.replace(by: tokens)
+    for worker in workers { worker.loop.execute { worker.reapplyTokens() } }
+  }
+
   /// Accepts connections on a listening stream socket of any kind, and assigns them to the loops in turn, some at a
   /// time.
   public func listen(on descriptor: consuming OwnedDescriptor) {
@@ -286,24 +294,20 @@ public final class StreamServer: Sendable {
       return refusedConnections.refuse(
         socket, "the server has \(limits.connections) connections already (max_connections)")
     }
-    let user = ClientUser(credentials, of: socket.raw)
+    let client = ClientIdentity(number: number, credentials: credentials)
     let free = limits.connections - open
-    let entry = accounts.enter(user) { limits.admitsConnection(ofUserWith: $0, free: free) }
+    let entry = accounts.enter(client.user(of: socket.raw)) { limits.admitsConnection(ofUserWith: $0, free: free) }
     guard let account = entry.account else {
       counts.open.subtract(1, ordering: .relaxed)
       counts.refused.add(1, ordering: .relaxed)
-      let client = ClientIdentity(number: number, credentials: credentials)
       let isGiven = limits.connectionsPerUser != nil
       report(.userConnectionLimitReached(client, entry.connections, left: isGiven ? nil : free))
       return refusedConnections.refuse(
-        socket,
-        "\(client.user) has \(entry.connections) connections already"
-          + (isGiven
-            ? " (max_connections_per_user)" : ", with \(free) of \(limits.connections) left (max_connections)"))
+        socket, limits.connectionRefusal(of: client.user, with: entry.connections, free: free))
     }
     let raw = socket.release()
     let worker = workers[Int((number - 1) / limits.neighbours % UInt64(workers.count))]
-    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), number: number, credentials, account) }
+    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), client, account) }
   }
 
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection once its client has read

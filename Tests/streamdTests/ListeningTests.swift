@@ -1,19 +1,10 @@
 import Glibc
 import StreamClient
 import StreamRuntime
-import Synchronization
 import TestSupport
 import Testing
 
 @testable import streamd
-
-/// An address of this machine that no other test uses: all of 127.0.0.0/8 are its own.
-func uniqueAddress() -> InternetAddress {
-  let number = addressCount.add(1, ordering: .relaxed).newValue + Int(getpid()) << 8
-  return InternetAddress("127.\(1 + number >> 16 & 0x7f).\(number >> 8 & 0xff).\(1 + number & 0x7f):7878")!
-}
-
-private let addressCount = Atomic(0)
 
 /// A client that sends bytes over TCP, and reads what comes.
 struct TCPClient: ~Copyable {

@@ -95,11 +95,13 @@ extension Connection {
 
   /// What the client sees of all streams together.
   var visibility: Visibility {
-    worker.systemStreams.visibility(for: identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
+    worker.systemStreams.visibility(for: identity.credentials, token: identity.token) {
+      PeerCredentials.supplementaryGroups(of: socket.raw)
+    }
   }
 
   func admits(_ rules: AccessRules) -> Bool {
-    rules.admit(identity.credentials) { PeerCredentials.supplementaryGroups(of: socket.raw) }
+    rules.admit(identity.credentials, token: identity.token) { PeerCredentials.supplementaryGroups(of: socket.raw) }
   }
 
   func mayNotRead(_ stream: ServedStream) -> Refusal {
@@ -107,10 +109,12 @@ extension Connection {
   }
 
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
-    let rule = identity.credentials.map { "uid:\($0.user)" } ?? "*"
+    let change =
+      if identity.token != nil { "add it to write of the token" } else {
+        "set write = [\"\(identity.credentials.map { "uid:\($0.user)" } ?? "*")\"]"
+      }
     return Refusal(
-      stream.name,
-      .forbidden("\(identity.user) may not write \"\(stream.name)\"; to admit it, set write = [\"\(rule)\"]"))
+      stream.name, .forbidden("\(identity.user) may not write \"\(stream.name)\"; to admit it, \(change)"))
   }
 
   /// Begins a subscription, or ends the request with an error.

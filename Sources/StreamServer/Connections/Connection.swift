@@ -29,10 +29,11 @@ class Connection: EventLoop.Handler {
     case closed
   }
 
-  let identity: ClientIdentity
+  /// Changes when the client sends a token.
+  var identity: ClientIdentity
   private(set) var socket: OwnedDescriptor
   let worker: Worker
-  let share: UserShare
+  private(set) var share: UserShare
   private(set) var phase = Phase.open
   private var watched: EventLoop.Readiness = .readable
   private(set) var isBlocked = false
@@ -78,10 +79,9 @@ class Connection: EventLoop.Handler {
   private static let closingTime = Duration.seconds(1)
 
   init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
-    worker: Worker
+    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare, worker: Worker
   ) {
-    identity = ClientIdentity(number: number, credentials: credentials)
+    self.identity = identity
     self.share = share
     self.socket = socket
     self.worker = worker
@@ -279,6 +279,13 @@ class Connection: EventLoop.Handler {
     return held.settle(
       requests: isClosed ? 0 : requestCount,
       bytes: isClosed ? 0 : (waitingInput?.bytes.count ?? 0) + heldByteCount + answers, worker.accounts, share.account)
+  }
+
+  /// Continues in the account of another user. The connection is in no queue.
+  func move(to account: UserAccount) {
+    _ = held.settle(requests: 0, bytes: 0, worker.accounts, share.account)
+    share = worker.move(from: share, to: account)
+    settle()
   }
 
   /// The exceeded limit of bytes, as a sentence; nil: none.

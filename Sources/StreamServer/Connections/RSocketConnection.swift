@@ -20,12 +20,12 @@ class RSocketConnection: Connection {
 
   /// - Parameter machine: of a restored connection; nil for a new one.
   init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
+    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
     machine: ConnectionMachine? = nil, worker: Worker
   ) {
     self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
     hasInput = machine.map { $0.isOpen || $0.partialByteCount(perRequest: 1) > 0 } ?? false
-    super.init(socket, number: number, credentials, share, worker: worker)
+    super.init(socket, identity, share, worker: worker)
   }
 
   override var isEstablished: Bool { machine.isOpen }
@@ -51,9 +51,7 @@ class RSocketConnection: Connection {
       hasInput = true
       if HTTPConnection.speaks(unsafe bytes[0]), acceptsOtherProtocols {
         let input = unsafe Array(bytes)
-        worker.replace(self, input: input) {
-          HTTPConnection($0, number: identity.number, identity.credentials, share, worker: worker)
-        }
+        worker.replace(self, input: input) { HTTPConnection($0, identity, share, worker: worker) }
         return bytes.count
       }
     }
@@ -76,7 +74,7 @@ class RSocketConnection: Connection {
   /// - Parameter bytes: the bytes of the event.
   private func handle(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
     switch event {
-    case .setup: accepted()
+    case .setup(let setup): accept(setup)
     case .request(let id, let kind, let demand, let payload, let isComplete):
       request(id, kind, demand, payload, isComplete: isComplete)
     case .payload(let id, let payload, let isComplete):
@@ -99,6 +97,27 @@ class RSocketConnection: Connection {
       finishClosing()
     case .lease, .metadataPush: break
     }
+  }
+
+  /// Over TCP the SETUP may have a token.
+  private func accept(_ setup: Setup) {
+    do throws(RoutingError) {
+      if identity.credentials == nil, !worker.tokens.isEmpty,
+        let secret = try machine.metadataFormat.bearerToken(in: setup.payload.metadata)
+      {
+        guard let token = worker.tokens[secret] else { return refuse(setup: "the token is not valid") }
+        if let sentence = become(token) { return refuse(setup: sentence) }
+      }
+      accepted()
+    } catch {
+      refuse(setup: error.message)
+    }
+  }
+
+  private func refuse(setup sentence: String) {
+    report(Refusal(nil, .forbidden(sentence)))
+    machine.close(.rejectedSetup, sentence)
+    finishClosing()
   }
 
   private func accepted() {
@@ -241,7 +260,8 @@ class RSocketConnection: Connection {
     guard phase == .open else { return nil }
     let (input, unsent) = savedBytes
     let saved = SavedConnection(
-      descriptor: socket.raw, number: identity.number, machine: machine.save(), silence: silence, input: input,
+      descriptor: socket.raw, number: identity.number, token: identity.token?.saved, machine: machine.save(),
+      silence: silence, input: input,
       unsent: unsent,
       subscriptions: subscriptions.map(SavedConnection.Subscription.init), channels: channels)
     leaveSocket()

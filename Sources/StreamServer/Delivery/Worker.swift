@@ -29,6 +29,7 @@ import Synchronization
   /// Shared by all workers; a connection is added when it is accepted.
   let counts: ConnectionCounts
   let accounts: UserAccounts
+  let tokens: ClientTokens
   /// Of all workers.
   private let loops: LoopList
   private var dated = (second: UInt64(0), text: "")
@@ -66,7 +67,7 @@ import Synchronization
 
   init(
     name: String, limits: ServerLimits, streams: StreamTable, systemStreams: SystemStreams,
-    connections: ConnectionCounts, accounts: UserAccounts, loops: LoopList,
+    connections: ConnectionCounts, accounts: UserAccounts, tokens: ClientTokens, loops: LoopList,
     wantsDetails: @escaping @Sendable () -> Bool, report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
@@ -77,6 +78,7 @@ import Synchronization
     self.systemStreams = systemStreams
     counts = connections
     self.accounts = accounts
+    self.tokens = tokens
     self.wantsDetails = wantsDetails
     self.report = report
     loop.endOfTurn = { [weak self] in self?.endTurn() }
@@ -105,11 +107,9 @@ import Synchronization
   }
 
   /// Adds a new connection. On the loop.
-  func adopt(
-    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ account: UserAccount
-  ) {
+  func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount) {
     loop.assertOnLoop()
-    start(RSocketConnection(socket, number: number, credentials, share(of: account), worker: self))
+    start(RSocketConnection(socket, client, share(of: account), worker: self))
   }
 
   /// Continues with the socket of a connection as another protocol's connection, whose first bytes are there. On the
@@ -140,9 +140,12 @@ import Synchronization
   func restore(_ saved: SavedConnection) {
     loop.assertOnLoop()
     let credentials = PeerCredentials(of: saved.descriptor)
-    let user = ClientUser(credentials, of: saved.descriptor)
-    guard let account = accounts.enter(user).account else { preconditionFailure("no limit was given") }
-    let connection = makeConnection(saved, credentials, share(of: account))
+    let token = credentials == nil ? saved.token.map { tokens.restored($0) } : nil
+    let client = ClientIdentity(number: saved.number, credentials: credentials, token: token)
+    guard let account = accounts.enter(client.user(of: saved.descriptor)).account else {
+      preconditionFailure("no limit was given")
+    }
+    let connection = makeConnection(saved, client, share(of: account))
     guard !isStopping else { return countOut(connection) }
     connection.share.connectionCount += 1
     connections.insert(connection)
@@ -151,26 +154,25 @@ import Synchronization
   }
 
   private func makeConnection(
-    _ saved: SavedConnection, _ credentials: PeerCredentials?, _ share: UserShare
+    _ saved: SavedConnection, _ client: ClientIdentity, _ share: UserShare
   ) -> Connection {
     let socket = OwnedDescriptor(saved.descriptor)
-    guard saved.http == nil else {
-      return HTTPConnection(socket, number: saved.number, credentials, share, worker: self)
-    }
+    guard saved.http == nil else { return HTTPConnection(socket, client, share, worker: self) }
     let machine = ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection)
     guard let webSocket = saved.webSocket else {
-      return RSocketConnection(
-        socket, number: saved.number, credentials, share, machine: machine, worker: self)
+      return RSocketConnection(socket, client, share, machine: machine, worker: self)
     }
-    return WebSocketConnection(
-      socket, number: saved.number, credentials, share, machine: machine, saved: webSocket, worker: self)
+    return WebSocketConnection(socket, client, share, machine: machine, saved: webSocket, worker: self)
   }
 
   /// Begins to serve restored connections. On the loop.
   func finishRestore() {
     let waiting = restored
     restored = []
-    for connection in waiting { connection.finishRestore() }
+    for connection in waiting {
+      connection.finishRestore()
+      connection.reapplyToken()
+    }
   }
 
   /// Closes the connection instead if the worker stops, or the kernel watches no more descriptors.
@@ -227,10 +229,14 @@ import Synchronization
   }
 
   private func countOut(_ connection: Connection) {
-    let share = connection.share
+    leave(connection.share)
+    counts.open.subtract(1, ordering: .relaxed)
+  }
+
+  /// A connection has left the share, and its account.
+  private func leave(_ share: UserShare) {
     if share.connectionCount == 0, users[share.account.user] === share { users[share.account.user] = nil }
     accounts.leave(share.account)
-    counts.open.subtract(1, ordering: .relaxed)
   }
 
   /// Ends every request with CANCELED, and every connection once that is written; `completed` is called on the loop
@@ -264,6 +270,19 @@ import Synchronization
   }
 
   // MARK: Users
+
+  /// Moves a connection to the share of another user, whose account has counted it. On the loop.
+  func move(from former: UserShare, to account: UserAccount) -> UserShare {
+    loop.assertOnLoop()
+    let share = share(of: account)
+    share.connectionCount += 1
+    former.connectionCount -= 1
+    leave(former)
+    return share
+  }
+
+  /// Ends connections whose token is not valid any more. On the loop.
+  func reapplyTokens() { for connection in allConnections { connection.reapplyToken() } }
 
   /// The share of a user in this loop.
   private func share(of account: UserAccount) -> UserShare {

@@ -25,7 +25,8 @@ extension HTTPConnection {
     let (input, unsent) = savedBytes
     http.input = heldInput
     var saved = SavedConnection(
-      descriptor: socket.raw, number: identity.number, silence: silence, input: input, unsent: unsent + output,
+      descriptor: socket.raw, number: identity.number, token: identity.token?.saved, silence: silence, input: input,
+      unsent: unsent + output,
       subscriptions: subscriptions.map(SavedConnection.Subscription.init).filter(\.isContinued))
     saved.http = http
     leaveSocket()

@@ -51,6 +51,7 @@ extension HTTPConnection {
     var request = HTTPRequest(head, allowedOrigin: nil)
     do throws(Rejection) {
       request = HTTPRequest(head, allowedOrigin: try access.check(head))
+      try authenticate(head)
       guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, OPTIONS") }
       let resource = Resource(head.target.path)
       if head.method == .get, resource?.isSocket != true, WebSocketHandshake.isRequested(by: head) {
@@ -93,6 +94,22 @@ extension HTTPConnection {
     }
   }
 
+  /// Takes over the token of a request, or that it has none: a proxy may send the requests of several clients over one
+  /// connection.
+  private func authenticate(_ head: RequestHead) throws(Rejection) {
+    guard identity.credentials == nil, !worker.tokens.isEmpty else { return }
+    var token: ClientToken?
+    if let secret = head.bearerToken {
+      token = worker.tokens[secret.utf8]
+      guard token != nil else {
+        var rejection = self.rejection(Refusal(nil, .forbidden("the token is not valid")))
+        rejection.status = .unauthorized
+        throw rejection
+      }
+    }
+    if let sentence = become(token) { throw Rejection(.serviceUnavailable, sentence) }
+  }
+
   /// The rules for the fields with which a browser says where a request comes from.
   private var access: HTTP.AccessRules {
     HTTP.AccessRules(
@@ -104,7 +121,7 @@ extension HTTPConnection {
       head.add("Allow", methods)
       guard request.allowedOrigin != nil else { return }
       head.add("Access-Control-Allow-Methods", methods)
-      // Libraries for event streams send these fields; Authorization is for a proxy.
+      // Libraries for event streams send these fields.
       head.add(
         "Access-Control-Allow-Headers",
         "Authorization, Cache-Control, Content-Type, If-None-Match, Last-Event-ID, X-Requested-With")
@@ -170,6 +187,7 @@ extension HTTPConnection {
   func rejection(_ refusal: Refusal) -> Rejection {
     report(refusal)
     var rejection = Rejection(of: refusal.failure)
+    if rejection.status == .forbidden, needsToken { rejection.status = .unauthorized }
     rejection.isReported = true
     return rejection
   }

@@ -61,12 +61,11 @@ final class HTTPConnection: Connection {
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
   override init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
-    worker: Worker
+    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare, worker: Worker
   ) {
-    super.init(socket, number: number, credentials, share, worker: worker)
+    super.init(socket, identity, share, worker: worker)
     worker.counts.http.add(1, ordering: .relaxed)
-    if credentials == nil { setTCPOptions() }
+    if identity.credentials == nil { setTCPOptions() }
   }
 
   deinit { worker.counts.http.subtract(1, ordering: .relaxed) }
@@ -412,8 +411,7 @@ final class HTTPConnection: Connection {
   private func becomeWebSocket(_ input: [UInt8]) {
     begin(.finishing)
     worker.replace(self, input: input) { [handshake] in
-      WebSocketConnection(
-        $0, number: identity.number, identity.credentials, share, handshake: handshake, worker: worker)
+      WebSocketConnection($0, identity, share, handshake: handshake, worker: worker)
     }
   }
 

@@ -79,6 +79,7 @@ extension ResponseHead {
   mutating func addFields(of rejection: Rejection) {
     add("Cache-Control", "no-store")
     if rejection.status == .serviceUnavailable { add("Retry-After", "10") }
+    if rejection.status == .unauthorized { add("WWW-Authenticate", "Bearer realm=\"streamd\"") }
   }
 
   /// For a body that a publisher or an upstream has written: a browser runs no script in it, which would have the rights

@@ -18,14 +18,14 @@ final class WebSocketConnection: RSocketConnection {
   ///   - handshake: the response that opens the WebSocket, to be written first.
   ///   - saved: of a connection that continues here; nil for a new one.
   init(
-    _ socket: consuming OwnedDescriptor, number: UInt64, _ credentials: PeerCredentials?, _ share: UserShare,
+    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
     handshake: [UInt8] = [], machine: ConnectionMachine? = nil, saved: SavedWebSocket? = nil, worker: Worker
   ) {
     control = handshake
     // As for a frame without a WebSocket: a longer one is refused before it is buffered.
     let maximumMessageBytes = worker.limits.ofConnection.maximumFrameBytes
     decoder = WebSocketDecoder(maximumMessageByteCount: maximumMessageBytes)
-    super.init(socket, number: number, credentials, share, machine: machine, worker: worker)
+    super.init(socket, identity, share, machine: machine, worker: worker)
     worker.counts.webSocket.add(1, ordering: .relaxed)
     guard let saved else { return }
     if let decoder = saved.decoder(maximumMessageByteCount: maximumMessageBytes) {

@@ -66,6 +66,8 @@ struct SavedConnection: Equatable, Sendable {
 
   var descriptor: CInt = -1
   var number: UInt64 = 0
+  /// Of a client over TCP that has sent one.
+  var token: ClientToken.Saved?
   var machine = ConnectionMachine.Saved()
   /// Nanoseconds since the last input.
   var silence: UInt64 = 0

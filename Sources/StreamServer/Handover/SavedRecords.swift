@@ -79,6 +79,10 @@ extension SavedConnection: SavedRecord {
     try fields.field(5, &unsent)
     try fields.field(6, &subscriptions)
     try fields.field(7, &channels)
+    var token = token ?? .init()
+    try fields.field(8, &token.name)
+    try fields.field(9, &token.version)
+    self.token = token.name.isEmpty ? nil : token
     var (http, webSocket) = (http.map { [$0] } ?? [], webSocket.map { [$0] } ?? [])
     try fields.field(StateFields.mandatoryBit | 1, &http)
     try fields.field(StateFields.mandatoryBit | 2, &webSocket)

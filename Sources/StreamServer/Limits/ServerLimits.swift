@@ -57,6 +57,13 @@ public struct ServerLimits: Equatable, Sendable {
     count == 0 || count < connectionsPerUser ?? 3 * free
   }
 
+  /// Why a user with `count` connections has no other one, as a sentence.
+  func connectionRefusal(of user: String, with count: Int, free: Int) -> String {
+    "\(user) has \(count) connections already"
+      + (connectionsPerUser != nil
+        ? " (max_connections_per_user)" : ", with \(free) of \(connections) left (max_connections)")
+  }
+
   /// Whether a user exceeds its share of `inputBytes`.
   /// - Parameter total: the bytes of all users.
   func exceedsInputShare(_ bytes: Int, ofAll total: Int) -> Bool {

@@ -55,6 +55,8 @@ public struct AccessRules: Equatable, Sendable {
     case user(UInt32)
     /// The peer's effective group or one of its supplementary ones.
     case group(UInt32)
+    /// The clients with the token of this name.
+    case token(String)
   }
 
   let rules: Set<Rule>
@@ -69,11 +71,18 @@ public struct AccessRules: Equatable, Sendable {
   /// The user of this process, and root.
   public static var owner: AccessRules { AccessRules([.user(geteuid()), .user(0)]) }
 
+  /// These rules, and those for the clients with tokens of these names.
+  public func adding(tokens: [String]) -> AccessRules {
+    tokens.isEmpty ? self : AccessRules(rules + tokens.map { .token($0) })
+  }
+
   /// - Parameters:
-  ///   - peer: nil matches only `anyone`.
+  ///   - peer: nil: a client without credentials.
+  ///   - token: of such a client.
   ///   - groups: called at most once, and only if no other rule matches.
-  func admit(_ peer: PeerCredentials?, groups: () -> [UInt32]) -> Bool {
+  func admit(_ peer: PeerCredentials?, token: ClientToken? = nil, groups: () -> [UInt32]) -> Bool {
     if rules.contains(.anyone) { return true }
+    if let token, rules.contains(.token(token.name)) { return true }
     guard let peer else { return false }
     if rules.contains(.user(peer.user)) { return true }
     guard namesGroups else { return false }

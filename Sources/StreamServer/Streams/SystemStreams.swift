@@ -146,10 +146,11 @@ final class SystemStreams: Sendable {
 
   // MARK: Views
 
-  /// The visibility of a client with these credentials.
-  func visibility(for peer: PeerCredentials?, groups: () -> [UInt32]) -> Visibility {
+  /// The visibility of a client with these credentials, or this token.
+  func visibility(for peer: PeerCredentials?, token: ClientToken?, groups: () -> [UInt32]) -> Visibility {
     if AccessRules.owner.admit(peer, groups: { [] }) { return .all }
     var rules: Set<AccessRules.Rule> = [.anyone]
+    if let token { rules.insert(.token(token.name)) }
     if let peer { rules.formUnion([.user(peer.user), .group(peer.group)] + groups().map { .group($0) }) }
     return .admitted(rules.intersection(state.withLock { $0.named }))
   }
