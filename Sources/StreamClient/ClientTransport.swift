@@ -50,8 +50,10 @@ extension TransportRequest {
 /// checked.
 final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
-  private let path: String
+  private let address: ServerAddress
   private let setup: Setup
+  /// Asked for each connection.
+  private let token: @Sendable () -> String?
   private let limits: ConnectionLimits
 
   private final class Session {
@@ -64,7 +66,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     /// signal, and a margin.
     var unwrittenByteLimit = ClientTransport.unwrittenByteLimit
     /// A write failed: the server is gone, but its last bytes may still be readable.
-    var isWriteClosed = false
+    var writeError: CInt?
+    var isWriteClosed: Bool { writeError != nil }
+    /// Whether anything has come: the connection was made.
+    var hasReceived = false
     /// The time of the last received bytes, in nanoseconds on the loop's clock.
     var lastReceivedAt: UInt64
 
@@ -98,9 +103,12 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   fileprivate static let unwrittenByteLimit = 1 << 20
   private static let readByteCount = 64 << 10
 
-  init(path: String, loop: EventLoop, setup: Setup, maximumEventBytes: Int) {
+  init(
+    address: ServerAddress, token: @escaping @Sendable () -> String?, loop: EventLoop, setup: Setup,
+    maximumEventBytes: Int
+  ) {
     limits = ConnectionLimits(maximumRequestBytes: maximumEventBytes, maximumFrameBytes: .max)
-    self.path = path
+    (self.address, self.token) = (address, token)
     self.loop = loop
     self.setup = setup
   }
@@ -202,7 +210,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       } else if errno == EAGAIN {
         break
       } else if errno != EINTR {
-        session.isWriteClosed = true
+        session.writeError = errno
       }
     }
     if session.isWriteClosed { session.unwritten = [] }
@@ -232,11 +240,12 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       let code = errno
       if count > 0 {
         session.lastReceivedAt = loop.now
+        session.hasReceived = true
         unsafe session.machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), into: &batch)
       } else if count == 0 {
-        return .disconnected("the server closed the connection")
+        return connectError(session.writeError) ?? .disconnected("the server closed the connection")
       } else if code != EAGAIN && code != EINTR {
-        return .disconnected(SystemError("read", path, code: code).description)
+        return connectError(code) ?? .disconnected(SystemError("read", address.text, code: code).description)
       }
       return nil
     }
@@ -244,6 +253,14 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &events)
     if let failure { disconnect(failure) }
+  }
+
+  /// Over TCP, the first use of the socket shows whether the connection was made.
+  /// - Returns: nil if it was.
+  private func connectError(_ code: CInt?) -> StreamError? {
+    guard let code, session?.hasReceived == false, [ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH].contains(code)
+    else { return nil }
+    return .cannotConnect(SystemError("connect", address.text, code: code))
   }
 
   private func deliver(_ event: ConnectionMachine.Event) {
@@ -275,8 +292,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     guard !isClosed else { throw .disconnected("the connection was closed locally") }
     guard session == nil else { return }
     do throws(SystemError) {
-      let descriptor = try UnixSocket.connect(to: path)
+      let descriptor = try address.connect()
       let registration = try loop.register(descriptor.raw, for: .readable, handler: self)
+      var setup = setup
+      if let token = token() { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
       session = Session(descriptor, registration, setup: setup, limits: limits, now: loop.now)
       isRefused = false
     } catch {

@@ -15,7 +15,10 @@ public final class StreamConnection: Sendable {
   let transport: ClientTransport
 
   /// - Parameters:
-  ///   - path: path of the Unix socket, at most 107 bytes. First used by the first request.
+  ///   - path: path of the Unix socket, at most 107 bytes, or an address of TCP such as `127.0.0.1:7878` or `[::1]:7878`.
+  ///     First used by the first request.
+  ///   - token: returns the token for a server over TCP, if it has one; called on the loop for each connection, so that a
+  ///     new token is used after the loss of a connection.
   ///   - loop: the loop that runs the connection and delivers every value; its owner starts it. `nil`: a background
   ///     loop that all such connections of the process share.
   ///   - keepaliveInterval: the interval between KEEPALIVE frames to the server.
@@ -26,7 +29,8 @@ public final class StreamConnection: Sendable {
   ///     stream may use.
   /// - Throws: the system call that failed, if the process has no descriptor or thread left for the shared loop.
   public init(
-    socket path: String, loop: EventLoop? = nil, keepaliveInterval: Duration = .seconds(20),
+    socket path: String, token: @escaping @Sendable () -> String? = { nil }, loop: EventLoop? = nil,
+    keepaliveInterval: Duration = .seconds(20),
     maximumLifetime: Duration = .seconds(90), maximumEventBytes: Int = 64 << 20
   ) throws(SystemError) {
     precondition(maximumEventBytes > 0, "events of at most \(maximumEventBytes) bytes")
@@ -35,7 +39,8 @@ public final class StreamConnection: Sendable {
       metadataMIMEType: Self.metadataFormat.mimeType)
     let chosen: EventLoop
     if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
-    transport = ClientTransport(path: path, loop: chosen, setup: setup, maximumEventBytes: maximumEventBytes)
+    transport = ClientTransport(
+      address: ServerAddress(path), token: token, loop: chosen, setup: setup, maximumEventBytes: maximumEventBytes)
   }
 
   deinit {

@@ -3,7 +3,8 @@ import StreamRuntime
 
 /// The failure of a remote stream. The texts are the server's own sentences, unless stated otherwise.
 public enum StreamError: Error, Equatable, Sendable {
-  /// No server listens on the socket, or the socket is not accessible: the system call that failed, with the path.
+  /// No server listens on the socket, or the socket is not accessible: the system call that failed, with the path or the
+  /// address.
   case cannotConnect(SystemError)
   /// The server refuses the request: unknown stream, no access, or a limit is reached. Repeating the request does not
   /// help.

@@ -71,7 +71,10 @@ struct Arguments: Equatable {
     var isJSON = false
   }
 
+  /// A path, or an address of TCP.
   var socket: String
+  /// The file with the token; nil: there is none.
+  var tokenFile: String?
   var command: Command
   /// Maximum bytes of a received event.
   var maximumEventBytes = 64 << 20
@@ -82,7 +85,8 @@ struct Arguments: Equatable {
 extension Arguments {
   /// Options may stand anywhere, as `--name value` or `--name=value`; `--` ends them.
   /// - Parameter words: without the program's name.
-  init(_ words: [String], environment socket: String?) throws(Stop) {
+  /// - Parameter environment: the defaults of options, by the names of variables.
+  init(_ words: [String], environment: [String: String]) throws(Stop) {
     var values: [String: String] = [:]
     var conditions: [String] = []
     var operands: [String] = []
@@ -123,9 +127,14 @@ extension Arguments {
       values[parts[0]] = value
       if parts[0] == Self.condition { conditions.append(value) }
     }
-    let path = values.removeValue(forKey: "--socket") ?? socket.flatMap { $0.isEmpty ? nil : $0 }
+    func value(_ option: String, _ variable: String) -> String? {
+      values.removeValue(forKey: option) ?? environment[variable].flatMap { $0.isEmpty ? nil : $0 }
+    }
+    let path = value("--socket", "STREAMD_SOCKET")
+    let tokenFile = value("--token-file", "STREAMD_TOKEN_FILE")
     let maximumEventBytes = try Self.size("--max-event", values)
-    self.init(socket: path ?? Self.defaultSocket, command: try Self.command(operands, values, conditions))
+    self.init(
+      socket: path ?? Self.defaultSocket, tokenFile: tokenFile, command: try Self.command(operands, values, conditions))
     if let maximumEventBytes { self.maximumEventBytes = maximumEventBytes }
   }
 
@@ -155,7 +164,8 @@ extension Arguments {
   private static let reloadTimeout = Duration.seconds(25)
 
   private static let options: Set = [
-    "--socket", "--credit", "--count", "--from", "--last", "--on-lag", "--format", "--max-event", "--sort", "--timeout",
+    "--socket", "--token-file", "--credit", "--count", "--from", "--last", "--on-lag", "--format", "--max-event",
+    "--sort", "--timeout",
     "--as", "--max-age", condition,
   ]
 

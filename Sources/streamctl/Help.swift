@@ -73,7 +73,9 @@ enum Help {
       --sort ORDER        name (default), rate or lag: the highest first, or state: failing streams first
 
     Other options:
-      --socket PATH       the daemon's socket (default $STREAMD_SOCKET, else \(Arguments.defaultSocket))
+      --socket PATH       the daemon's socket, or its address of TCP such as 127.0.0.1:7878 (default
+                          $STREAMD_SOCKET, else \(Arguments.defaultSocket))
+      --token-file FILE   the file with the token for a daemon over TCP (default $STREAMD_TOKEN_FILE)
       -h, --help          print this text; after a command, what concerns it
       --version           print the version
 

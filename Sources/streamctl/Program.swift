@@ -7,8 +7,11 @@ enum Program {
   /// - Throws: the reason why the program ends, unless it is done.
   static func run(_ words: [String]) throws(Stop) {
     signal(SIGPIPE, SIG_IGN)  // a closed reader is reported as EPIPE
-    let socket = unsafe getenv("STREAMD_SOCKET").map { unsafe String(cString: $0) }
-    let arguments = try Arguments(words, environment: socket)
+    var environment: [String: String] = [:]
+    for name in ["STREAMD_SOCKET", "STREAMD_TOKEN_FILE"] {
+      environment[name] = unsafe getenv(name).map { unsafe String(cString: $0) }
+    }
+    let arguments = try Arguments(words, environment: environment)
     switch arguments.command {
     case .help(let command): try Output.print(command.flatMap { Help.text(of: $0) } ?? Help.text)
     case .version: try Output.print("streamctl \(Version.description)\n")

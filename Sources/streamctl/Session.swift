@@ -28,11 +28,16 @@ struct Session {
     self.screen = screen
     let alarm = Alarm()
     (self.alarm, inbox) = (alarm, EventInbox(alarm))
+    if let file = arguments.tokenFile {
+      do throws(SystemError) { _ = try TokenFile.read(file) } catch { throw .input(error) }
+    }
     do throws(SystemError) {
       let loop = try EventLoop(name: "streamctl")
       self.loop = loop
+      let file = arguments.tokenFile
       connection = try StreamConnection(
-        socket: arguments.socket, loop: loop, maximumEventBytes: arguments.maximumEventBytes)
+        socket: arguments.socket, token: { file.flatMap { try? TokenFile.read($0) } }, loop: loop,
+        maximumEventBytes: arguments.maximumEventBytes)
       let ends = screen == nil ? [SIGINT, SIGTERM, SIGHUP] : [SIGINT, SIGTERM, SIGHUP, SIGQUIT]
       _ = try Signals(ends + (screen == nil ? [] : Screen.signals), on: loop) { [inbox, followed] number in
         guard ends.contains(number) else {

@@ -59,44 +59,44 @@ import Testing
 
 @Suite struct ArgumentsTests {
   @Test func everythingHasADefault() throws {
-    let arguments = try Arguments(["sub", "clock"], environment: nil)
+    let arguments = try Arguments(["sub", "clock"], environment: [:])
     #expect(
       arguments == Arguments(socket: "/run/streamd/streamd.sock", command: .subscribe(.init(streams: .init(["clock"]))))
     )
   }
 
   @Test func theSocketOptionPrecedesTheEnvironment() throws {
-    #expect(try Arguments(["list"], environment: "/e").socket == "/e")
-    #expect(try Arguments(["list"], environment: "").socket == Arguments.defaultSocket)
-    #expect(try Arguments(["list", "--socket", "/o"], environment: "/e").socket == "/o")
+    #expect(try Arguments(["list"], environment: ["STREAMD_SOCKET": "/e"]).socket == "/e")
+    #expect(try Arguments(["list"], environment: ["STREAMD_SOCKET": ""]).socket == Arguments.defaultSocket)
+    #expect(try Arguments(["list", "--socket", "/o"], environment: ["STREAMD_SOCKET": "/e"]).socket == "/o")
   }
 
   @Test func otherPositionsThanWordsAndIdsAreSentToTheServer() throws {
     let positions = ["replay", "latest", "new", "42", "-10", "-5m", "2026-11-20T16:00:00Z"].map { word in
-      try? Arguments(["sub", "a", "--from", word], environment: nil).command
+      try? Arguments(["sub", "a", "--from", word], environment: [:]).command
     }
     let expected: [Arguments.Command] = [
       .replay, .latest, .new, .after(id: 42), .last(10), .since("-5m"), .since("2026-11-20T16:00:00Z"),
     ].map { from in .subscribe(.init(streams: .init(["a"]), options: .init(from: from))) }
     #expect(positions == expected)
     #expect(
-      try Arguments(["sub", "a", "--last", "10"], environment: nil).command
+      try Arguments(["sub", "a", "--last", "10"], environment: [:]).command
         == .subscribe(.init(streams: .init(["a"]), options: .init(from: .last(10)))))
     #expect(
-      try Arguments(["sub", "-n3", "-o", "json", "-f", "a", "b*"], environment: nil).command
+      try Arguments(["sub", "-n3", "-o", "json", "-f", "a", "b*"], environment: [:]).command
         == .subscribe(.init(streams: .init(["a", "b*"]), options: .init(from: .last(3)), format: .json)))
-    #expect(try Arguments(["list", "-l", "-o=json"], environment: nil).command == .list(isJSON: true, isLong: true))
+    #expect(try Arguments(["list", "-l", "-o=json"], environment: [:]).command == .list(isJSON: true, isLong: true))
     for words in [
       ["a", "b", "--format", "raw"], ["a", "b", "--from", "7"], ["a", "-f", "--no-follow"], ["a", "-x"], ["a", "-l"],
     ] {
-      #expect(throws: Stop.self, "\(words)") { try Arguments(["sub"] + words, environment: nil) }
+      #expect(throws: Stop.self, "\(words)") { try Arguments(["sub"] + words, environment: [:]) }
     }
     for words in [["--last", "0"], ["--last", "-1"], ["--last", "x"], ["--last", "1", "--from", "new"]] {
-      #expect(throws: Stop.self) { try Arguments(["sub", "a"] + words, environment: nil) }
+      #expect(throws: Stop.self) { try Arguments(["sub", "a"] + words, environment: [:]) }
     }
   }
 
   @Test func namesWithALeadingDashFollowADoubleDash() throws {
-    #expect(try Arguments(["get", "--", "-x"], environment: nil).command == .get(name: "-x", .data, timeout: nil))
+    #expect(try Arguments(["get", "--", "-x"], environment: [:]).command == .get(name: "-x", .data, timeout: nil))
   }
 }

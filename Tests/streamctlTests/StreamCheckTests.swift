@@ -59,13 +59,13 @@ import Testing
 
   @Test func theOptionsAreThoseOfACheck() throws {
     #expect(
-      try Arguments(["check", "s", "--max-age", "30s", "--timeout=5s", "--json"], environment: nil).command
+      try Arguments(["check", "s", "--max-age", "30s", "--timeout=5s", "--json"], environment: [:]).command
         == .check(name: "s", .init(maxAge: .seconds(30), timeout: .seconds(5), isJSON: true)))
-    #expect(try Arguments(["check", "s"], environment: nil).command == .check(name: "s", .init()))
+    #expect(try Arguments(["check", "s"], environment: [:]).command == .check(name: "s", .init()))
     for words in [
       ["check"], ["check", "s", "--max-age", "0s"], ["check", "s", "--count", "1"], ["sub", "s", "--max-age", "1s"],
     ] {
-      #expect(throws: Stop.self) { try Arguments(words, environment: nil) }
+      #expect(throws: Stop.self) { try Arguments(words, environment: [:]) }
     }
   }
 }

@@ -24,7 +24,7 @@ _streamctl() {
       continue
     fi
     case $word in
-      --socket | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
+      --socket | --token-file | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
       -n) option=--last ;;
       -o) option=--format ;;
       -*) ;;
@@ -34,7 +34,7 @@ _streamctl() {
 
   local offered=''
   case $option in
-    --socket)
+    --socket | --token-file)
       compopt -o filenames 2>/dev/null
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
@@ -50,17 +50,17 @@ _streamctl() {
       case $command:$current in
         sub:-*)
           offered='--credit --count --from --last --follow --marker --no-follow --no-reconnect --on-lag --where --format --max-event'
-          offered+=' --timeout --socket'
+          offered+=' --timeout --socket --token-file'
           ;;
-        get:-*) offered='--format --max-event --timeout --socket' ;;
-        pub:-*) offered='--as --no-reconnect --socket' ;;
-        check:-*) offered='--json --max-age --timeout --socket' ;;
-        list:-*) offered='--json --long --socket' ;;
-        status:-* | config:-*) offered='--json --socket' ;;
-        reload:-*) offered='--timeout --socket' ;;
-        top:-*) offered='--count --json --sort --socket' ;;
-        :-*) offered='--socket --help --version' ;;
-        *:-*) offered='--socket' ;;
+        get:-*) offered='--format --max-event --timeout --socket --token-file' ;;
+        pub:-*) offered='--as --no-reconnect --socket --token-file' ;;
+        check:-*) offered='--json --max-age --timeout --socket --token-file' ;;
+        list:-*) offered='--json --long --socket --token-file' ;;
+        status:-* | config:-*) offered='--json --socket --token-file' ;;
+        reload:-*) offered='--timeout --socket --token-file' ;;
+        top:-*) offered='--count --json --sort --socket --token-file' ;;
+        :-*) offered='--socket --token-file --help --version' ;;
+        *:-*) offered='--socket --token-file' ;;
         :*) offered='list sub get pub status config reload top check' ;;
         sub:*) offered=$(_streamctl_names) ;;
         get:* | check:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;

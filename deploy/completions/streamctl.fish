@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where -n -o
+        else if contains -- $word --socket --token-file --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where -n -o
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -57,6 +57,7 @@ complete -c streamctl -n '__streamctl_wants_name get check' -a '(__streamctl_nam
 complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
 complete -c streamctl -n '__streamctl_wants_name reload' -a '(pidof streamd 2>/dev/null | string split " ")'
 complete -c streamctl -l socket -r -F -d 'The socket of the daemon'
+complete -c streamctl -l token-file -r -F -d 'The file with the token'
 complete -c streamctl -n __streamctl_wants_command -s h -l help -d 'Print a short help text'
 complete -c streamctl -n __streamctl_wants_command -l version -d 'Print the version'
 complete -c streamctl -n '__streamctl_is sub' -l credit -x -d 'Events to request at a time'

@@ -25,7 +25,10 @@ _streamctl() {
     'top:show the rates of the streams'
     'check:print whether a stream is fresh, for monitoring'
   )
-  options=('--socket=[the socket of the daemon]:socket:_files')
+  options=(
+    '--socket=[the socket of the daemon]:socket:_files'
+    '--token-file=[the file with the token]:file:_files'
+  )
   case ${words[(r)(list|sub|get|pub|status|config|reload|top|check)]} in
     sub)
       options+=(

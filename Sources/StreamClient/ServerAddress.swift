@@ -1,0 +1,25 @@
+import StreamRuntime
+
+/// Where a server listens.
+enum ServerAddress {
+  case unix(String)
+  case tcp(InternetAddress)
+
+  /// - Parameter text: the path of a Unix socket, or an address of TCP.
+  init(_ text: String) { self = InternetAddress(text).map { .tcp($0) } ?? .unix(text) }
+
+  /// For messages.
+  var text: String {
+    switch self {
+    case .unix(let path): path
+    case .tcp(let address): address.description
+    }
+  }
+
+  func connect() throws(SystemError) -> OwnedDescriptor {
+    switch self {
+    case .unix(let path): try UnixSocket.connect(to: path)
+    case .tcp(let address): try TCPSocket.connect(to: address)
+    }
+  }
+}
