@@ -90,6 +90,7 @@ extension Journal.Entry {
   var subject: Subject {
     func value(_ name: String) -> String? { fields.first { $0.name == name }?.value }
     if let user = value(Journal.Field.uid(0).name) { return .user(user) }
+    if let token = value(Journal.Field.token("").name) { return .user("token \(token)") }
     guard value(Journal.Field.client(0).name) == nil, let stream = value(Journal.Field.stream("").name) else {
       return .shared
     }

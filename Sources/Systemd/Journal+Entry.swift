@@ -31,6 +31,8 @@ extension Journal {
     public static func client(_ id: some CustomStringConvertible) -> Field { Field("STREAMD_CLIENT", id.description) }
     /// The user of the connection's peer.
     public static func uid(_ uid: UInt32) -> Field { Field("STREAMD_UID", "\(uid)") }
+    /// The name of the token of a client over TCP.
+    public static func token(_ name: String) -> Field { Field("STREAMD_TOKEN", name) }
   }
 
   /// One journal entry.
@@ -61,7 +63,8 @@ extension Journal.Entry {
     func value(_ field: Journal.Field) -> String? { fields.first { $0.name == field.name }?.value }
     var names: [String] = []
     if let client = value(.client(0)) {
-      names.append("client \(client)" + (value(.uid(0)).map { " (uid \($0))" } ?? ""))
+      let user = value(.uid(0)).map { " (uid \($0))" } ?? value(.token("")).map { " (token \($0))" }
+      names.append("client \(client)\(user ?? "")")
     }
     if let stream = value(.stream("")) { names.append(stream) }
     return (names + [message]).joined(separator: ": ")

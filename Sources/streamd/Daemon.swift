@@ -86,6 +86,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       wantsDetails: { journal.level >= .debug },
       report: { journal.write(Journal.Entry($0)) })
     server.show(report)
+    server.setTokens(configuration.tokens.map { ClientToken($0) })
     sockets = ListeningSockets(server, manager)
     fleet = configuration.cluster.map { [sources, server] cluster in
       FleetMember(

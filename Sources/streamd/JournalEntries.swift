@@ -65,6 +65,7 @@ extension ClientIdentity {
     var fields: [Journal.Field] = [.client(number)]
     if let stream { fields.append(.stream(stream)) }
     if let credentials { fields.append(.uid(credentials.user)) }
+    if let token { fields.append(.token(token.name)) }
     return fields
   }
 }

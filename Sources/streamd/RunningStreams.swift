@@ -91,6 +91,8 @@ final class RunningStreams: @unchecked Sendable {
             return kept.log
           } : nil)
     }
+    // Before the streams of clients with a new token, which otherwise would be refused.
+    if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
     let failures = server.change(changes, removing: difference.removed)
     for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
       journal.write(

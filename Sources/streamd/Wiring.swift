@@ -39,13 +39,17 @@ extension StreamConfiguration {
       limits: EventLog.Limits(stream),
       start: start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
-      read: AccessRules(stream.read),
-      write: stream.write.map { AccessRules($0) } ?? .owner)
+      read: AccessRules(stream.read).adding(tokens: stream.readers),
+      write: (stream.write.map { AccessRules($0) } ?? .owner).adding(tokens: stream.writers))
     (expectEvery, key) = (stream.expectEvery, stream.key)
     requiresJSON = stream.validate == .json
     jsonCheck = stream.jq != nil || stream.source.kind == "timer" ? .none : stream.source == .publish ? .ends : .whole
     if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
   }
+}
+
+extension ClientToken {
+  convenience init(_ token: Configuration.Token) { self.init(name: token.name, secret: token.secret.content) }
 }
 
 extension AccessRules {

@@ -60,8 +60,8 @@ def commands_and_exit_codes_are_in_their_page(installation):
 def keys_of(installation, path):
     """The keys of the table at `path`, from the error message of the configuration's reader; None if it is not a
     table. A table whose only key is a credential counts as none: it stands for a value."""
-    head = "" if path[:1] != ["streams"] else "[streams.s]\n"
-    dotted = ".".join((path if not head else path[2:]) + [NO_KEY])
+    head, depth = {"streams": ("[streams.s]\n", 2), "tokens": ("[[tokens]]\n", 1)}.get((path or [""])[0], ("", 0))
+    dotted = ".".join(path[depth:] + [NO_KEY])
     file = installation.folder / "keys.toml"
     file.write_text(f"{head}{dotted} = 1\n")
     for line in said(installation.program("streamd"), "--check", "--config", file).splitlines():

@@ -65,6 +65,7 @@ struct ConfigurationSource: Sendable {
       if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
+    for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
     listing.addStreamDefaults()
     return ConfigurationSource(
       configuration: configuration, files: files, text: listing.text, unreadCredentials: unread?.names.sorted() ?? [])
@@ -101,6 +102,9 @@ struct ConfigurationReader {
     }
     configuration.cluster = table.table("cluster", cluster)
     hasCluster = table.holds("cluster")
+    table.tables("tokens") { token in
+      if let token = self.token(token, besides: configuration.tokens) { configuration.tokens.append(token) }
+    }
     let streams = table.table("streams", streams) ?? []
     table.refuseUnknownKeys()
     return streams

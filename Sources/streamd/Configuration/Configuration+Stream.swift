@@ -50,6 +50,10 @@ extension Configuration {
     /// the daemon's own user and root.
     var write: [AccessRule]?
 
+    /// The names of tokens that admit clients for subscriptions, and for publishing, in addition.
+    var readers: [String] = []
+    var writers: [String] = []
+
     /// Whether its source is a poll whose pages are to be JSON: for jq, or as its events.
     var pollsJSON: Bool {
       guard case .http(let http) = source, case .poll = http.fetching else { return false }

@@ -9,6 +9,8 @@ struct Configuration: Sendable, Equatable {
   var http = Upstreams()
   /// `nil`: no stream is shared with other hosts.
   var cluster: Cluster?
+  /// In the order of the file. Names are unique, and so are the secrets.
+  var tokens: [Token] = []
   /// In the order of the file. Names are unique.
   var streams: [Stream] = []
 

@@ -41,6 +41,8 @@ struct ConfigurationDifference: Equatable {
   let removed: [String]
   /// nil: unchanged. A level set over the bus then stays.
   let logLevel: Configuration.Log.Level?
+  /// nil: unchanged.
+  let tokens: [Configuration.Token]?
   /// As `http.max_per_host`; nil: unchanged.
   let maxPerHost: Int?
   /// The changed keys that take effect at the next start.
@@ -60,6 +62,7 @@ struct ConfigurationDifference: Equatable {
     removed = old.streams.map(\.name).filter { !names.contains($0) }
     unchangedCount = new.streams.count - changed.count - added.count
     logLevel = new.log.level == old.log.level ? nil : new.log.level
+    tokens = new.tokens == old.tokens ? nil : new.tokens
     maxPerHost = new.http.maxPerHost == old.http.maxPerHost ? nil : new.http.maxPerHost
     restartKeys =
       Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }

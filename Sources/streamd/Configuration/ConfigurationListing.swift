@@ -23,6 +23,7 @@ struct ConfigurationListing {
     for name in isMain ? ["server", "log", "http", "cluster"] : [] where name != "cluster" || tables[name] != nil {
       add(tables[name], name, ConfigurationPlaces.defaults(of: name))
     }
+    if isMain, case .array(let tokens)? = tables["tokens"]?.value { for token in tokens { add(token, "[tokens]") } }
     guard case .table(let streams)? = tables["streams"]?.value else { return }
     for (name, stream) in Self.ordered(streams) { add(stream, "streams.\(Self.key(name))") }
   }

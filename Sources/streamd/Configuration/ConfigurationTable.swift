@@ -89,6 +89,18 @@ final class ConfigurationTable {
     return value
   }
 
+  /// Calls `read` with each of the tables at `key`, which is an array of them, and checks it for unknown keys.
+  func tables(_ key: String, _ read: (ConfigurationTable) -> Void) {
+    guard let node = node(key) else { return }
+    guard case .array(let elements) = node.value else { return expected("[[\(key)]]", at: key, secret: true) }
+    for element in elements {
+      let table = ConfigurationTable(element, path: keyPath(key), place: place + [key], collector: collector)
+      guard let table else { return expected("[[\(key)]]", at: key, secret: true) }
+      read(table)
+      table.refuseUnknownKeys()
+    }
+  }
+
   /// Records that `key` should have another form.
   ///
   /// - Parameter secret: the value may be a secret: the message states only its type.
