@@ -27,6 +27,10 @@ private func checkCodec(_ body: UnsafeRawBufferPointer) {
     guard let route = try? format.route(in: metadata), let again = try? format.metadata(route: route) else { continue }
     precondition((try? format.route(in: again)) == route, "a route changed")
   }
+  if let token = try? MetadataFormat.composite.bearerToken(in: metadata) {
+    let again = MetadataFormat.metadata(bearerToken: token)
+    precondition((try? MetadataFormat.composite.bearerToken(in: again)) == token, "a token changed")
+  }
   guard let frame = try? Frame.decode(body) else { return }
   precondition(decodeAll(encoded(frame)) == [frame], "\(frame) changed")
 }

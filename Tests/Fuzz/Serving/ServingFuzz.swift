@@ -61,15 +61,16 @@ private final class World {
 
   init() { server = Self.makeServer(choices: 0, isRestoring: false, sources) }
 
-  /// - Parameter choices: bit 0: small buffers; bit 1: only another user may read and write; bit 2: fewer streams; bit 4: only JSON
-  ///   may be published.
+  /// - Parameter choices: bit 0: small buffers; bit 1: only another user may read and write; bit 2: fewer streams; bit 3: another
+  ///   token; bit 4: only JSON may be published.
   private static func makeServer(
     choices: UInt8, isRestoring: Bool, _ sources: [PassthroughSubject<EventBatch, StreamFailure>]
   ) -> StreamServer {
     let limits = ServerLimits(workers: 1, connections: 8, requestsPerConnection: 4, requestBytes: 4096)
     guard let server = try? StreamServer(limits: limits, restores: isRestoring) else { fatalError("no server") }
+    server.setTokens([ClientToken(name: "a", secret: choices & 8 != 0 ? "other" : "token")])
     let isSmall = choices & 1 != 0
-    let access = choices & 2 != 0 ? AccessRules([.user(4_000_000_000)]) : AccessRules()
+    let access = choices & 2 != 0 ? AccessRules([.user(4_000_000_000), .token("a")]) : AccessRules()
     for name in streamNames.prefix(choices & 4 != 0 ? 1 : 4) {
       let blocks = name.hasSuffix("block")
       var configuration = StreamConfiguration(
@@ -129,8 +130,9 @@ private final class World {
     let kind = CInt(SOCK_STREAM.rawValue) | CInt(SOCK_NONBLOCK.rawValue) | CInt(SOCK_CLOEXEC.rawValue)
     guard socketpair(AF_UNIX, kind, 0, &pair) == 0 else { return }
     clients[index] = Client(pair[0])
-    // Two users, two clients each.
-    server.accept(OwnedDescriptor(pair[1]), PeerCredentials(process: 1, user: UInt32(index / 2), group: 0))
+    // A user with two clients, one with one, and a client without credentials, as over TCP.
+    let credentials = index == 3 ? nil : PeerCredentials(process: 1, user: UInt32(index / 2), group: 0)
+    server.accept(OwnedDescriptor(pair[1]), credentials)
   }
 
   private func turn(_ count: Int) {
@@ -319,7 +321,11 @@ private final class Client {
       .setup(
         Setup(
           maximumLifetime: lifetime[Int(choices & 3)], honorsLease: choices & 4 != 0,
-          metadataMIMEType: MetadataFormat.text.mimeType)))
+          metadataMIMEType: (choices & 8 == 0 ? MetadataFormat.text : .composite).mimeType,
+          payload: Payload(
+            metadata: choices & 8 == 0
+              ? nil : MetadataFormat.metadata(bearerToken: Array("token".utf8.prefix(Int(choices >> 4))))
+          ))))
   }
 
   func sendRequest(_ choices: UInt8, _ id: UInt8, size: Int) {
