@@ -82,12 +82,13 @@ def commands_are_offered(installation):
     daemon = options_of(installation, "streamd")
     expect_equal(bash(installation, "streamctl", ""), commands, "bash, streamctl")
     expect_equal(fish(installation, "streamctl "), commands, "fish, streamctl")
+    of_all = others - {"--help", "--version"}
     for words, wanted in [
-        (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | {"--socket"}),
-        (["streamctl", "get", "--"], of_both | {"--socket"}), (["streamctl", "top", "--"], of_top | {"--socket"}),
-        (["streamctl", "list", "--"], of_list | {"--socket"}), (["streamctl", "pub", "x", "--"], of_pub | {"--socket"}),
-        (["streamctl", "config", "--"], of_json | {"--socket"}), (["streamctl", "check", "--"], of_check | {"--socket"}),
-        (["streamctl", "reload", "--"], of_reload | {"--socket"}),
+        (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | of_all),
+        (["streamctl", "get", "--"], of_both | of_all), (["streamctl", "top", "--"], of_top | of_all),
+        (["streamctl", "list", "--"], of_list | of_all), (["streamctl", "pub", "x", "--"], of_pub | of_all),
+        (["streamctl", "config", "--"], of_json | of_all), (["streamctl", "check", "--"], of_check | of_all),
+        (["streamctl", "reload", "--"], of_reload | of_all),
         (["streamd", "--"], daemon),
     ]:
         expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")
