@@ -141,7 +141,7 @@ struct ConfigurationErrorTests {
 
   @Test(arguments: [
     ("serve = 1", #"test.toml:1: serve: unknown key; did you mean "server"?"#),
-    ("x = 1", "test.toml:1: x: unknown key; expected one of: cluster, http, log, server, streams"),
+    ("x = 1", "test.toml:1: x: unknown key; expected one of: cluster, http, log, server, streams, tokens"),
     ("[stream.a]", #"test.toml:1: stream: unknown key; did you mean "streams"?"#),
     ("[log]\nlevle = 1", #"test.toml:2: log.levle: unknown key; did you mean "level"?"#),
     ("[log]\n\"a b\" = 1", #"test.toml:2: log."a b": unknown key; expected one of: level"#),
