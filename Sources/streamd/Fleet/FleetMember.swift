@@ -45,6 +45,11 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private var answered: Set<Int> = []
   private var timer: (id: TimerID, due: UInt64)?
   private var isConnected: Bool?
+  private var hasConnected = false
+  /// Whether the first connection has taken too long.
+  private var hasWaited = false
+  /// What the journal has of the connection.
+  private var connection = FailureNotes()
   /// Whether the journal has that streams are stale, and not that they no longer are.
   private var isStale = false
   /// No stream is stale for longer.
@@ -69,6 +74,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private static let statusPeriod = Duration.seconds(1)
   /// How long a stream is stale before the journal has it: a takeover is faster.
   private static let staleTime: UInt64 = 15_000_000_000
+  /// How long the first connection may take before the journal has a warning.
+  private static let firstConnectionTime: UInt64 = 10_000_000_000
   /// How long a stop waits for published values to be stored.
   private static let leaveTime = Duration.milliseconds(1500)
 
@@ -263,18 +270,51 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   // MARK: FleetEngineObserver
 
   func engineConnected() {
-    if isConnected == false { journal.write(.fleetConnected, .notice, "connected to the fleet's brokers again") }
-    isConnected = true
+    let isFirst = !hasConnected
+    (isConnected, hasConnected) = (true, true)
     server.fleetConnection = .connected
+    if let note = connection.recovered(at: EventLoop.monotonicTime) {
+      write(note)
+    } else if isFirst {
+      journal.write(.fleetConnected, .info, "connected to the fleet's brokers")
+    }
     update { $0.connected(at: $1) }
   }
 
   func engineDisconnected(_ reason: String) {
-    if isConnected != false {
-      journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)")
-    }
+    let isNew = isConnected != false
     isConnected = false
     server.fleetConnection = .disconnected(reason)
+    // Brokers that start with this host are not there at once.
+    if hasConnected || hasWaited {
+      noteTime()
+      write(connection.failed(reason, at: EventLoop.monotonicTime), reason)
+    } else if isNew {
+      journal.write(.fleetDisconnected, .info, "waiting for the fleet's brokers: \(reason)")
+    }
+  }
+
+  private func noteTime() {
+    let time = EventLoop.monotonicTime
+    if let note = connection.passed(at: time) { write(note) }
+    if !hasConnected, !hasWaited, EventLoop.monotonicNow() - startedAt >= Self.firstConnectionTime,
+      case .disconnected(let reason) = server.fleetConnection
+    {
+      hasWaited = true
+      write(connection.failed(reason, at: time), reason)
+    }
+  }
+
+  private func write(_ note: FailureNotes.Note, _ reason: String = "") {
+    switch note {
+    case .began: journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)")
+    case .repeated: journal.write(.fleetDisconnected, .debug, "no connection to the fleet's brokers: \(reason)")
+    case .many(let count, let last):
+      journal.write(
+        .fleetDisconnected, .warning,
+        "no connection to the fleet's brokers, \(counted(count, "failure")) in the last minute: \(last)")
+    case .ended: journal.write(.fleetConnected, .notice, "connected to the fleet's brokers again")
+    }
   }
 
   func engineDropped() {
@@ -413,6 +453,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   }
 
   private func repeatStatus() {
+    noteTime()
     showStatus()
     _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.repeatStatus() }
   }
@@ -422,7 +463,9 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     let now = EventLoop.monotonicNow()
     for name in parts.keys {
       let status = machine.status(of: name, at: now)
-      let since = status?.staleSince.map { min(now, max($0, startedAt)) }
+      var since = status?.staleSince.map { min(now, max($0, startedAt)) }
+      // A fleet that begins has nothing that could be stale until it has had time for a leader.
+      if since != nil, now - startedAt < Self.staleTime, server.timeSinceLastEvent(of: name) == nil { since = nil }
       if since != parts[name]?.stale?.since {
         parts[name]?.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
       }
