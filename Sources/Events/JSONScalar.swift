@@ -18,6 +18,21 @@ package enum JSONScalar {
     }
   }
 
+  /// `text` as a JSON string: RFC 8259 requires quotes, backslashes and control characters to be escaped.
+  package static func quoted(_ text: String) -> String {
+    var result = "\""
+    for scalar in text.unicodeScalars {
+      switch scalar {
+      case "\"", "\\": result += "\\\(scalar)"
+      case "\u{0}"..."\u{1F}":
+        let digits = String(scalar.value, radix: 16)
+        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+      default: result.unicodeScalars.append(scalar)
+      }
+    }
+    return result + "\""
+  }
+
   /// Appends the characters of a string in UTF-8. Half of a surrogate pair without the other, which is no character, becomes
   /// the three bytes that UTF-8 would have for it: they equal those of no text. Source: WTF-8, section 3.
   /// - Parameter content: what is between the quotes, as written.

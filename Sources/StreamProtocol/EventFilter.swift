@@ -127,7 +127,7 @@ public struct EventFilter: Hashable, Sendable {
     var members: [[UInt8]: [Test]] = [:]
     for condition in conditions {
       guard Self.isPointer(condition.pointer) else {
-        throw .init("\(SubscribeOptions.quoted(condition.pointer)) is no JSON pointer, such as \"/symbol\"")
+        throw .init("\(JSONScalar.quoted(condition.pointer)) is no JSON pointer, such as \"/symbol\"")
       }
       members[Array(condition.pointer.utf8), default: []].append(condition.test)
     }
@@ -137,7 +137,7 @@ public struct EventFilter: Hashable, Sendable {
       throw .init("a filter has two conditions of one kind for one value")
     }
     self.conditions = sorted.flatMap { member in member.tests.map { Condition(member.pointer, $0) } }
-    let texts = sorted.map { SubscribeOptions.quoted($0.pointer) + ":" + Self.text(of: $0.tests) }
+    let texts = sorted.map { JSONScalar.quoted($0.pointer) + ":" + Self.text(of: $0.tests) }
     json = Array("{\(texts.joined(separator: ","))}".utf8)
     guard json.count <= Self.byteLimit else {
       throw .init("a filter of \(json.count) bytes: \(Self.byteLimit) at most")
@@ -166,7 +166,7 @@ public struct EventFilter: Hashable, Sendable {
 extension EventFilter.Scalar {
   fileprivate var json: String {
     switch self {
-    case .string(let text): SubscribeOptions.quoted(text)
+    case .string(let text): JSONScalar.quoted(text)
     case .number(let number): number.description
     case .boolean(let flag): flag ? "true" : "false"
     case .null: "null"
@@ -206,7 +206,7 @@ extension EventFilter.Test {
     switch self {
     case .equals(let scalar): "[\(scalar.json)]"
     case .oneOf(let scalars): "[\(scalars.map(\.json).joined(separator: ","))]"
-    case .hasPrefix(let text): SubscribeOptions.quoted(text)
+    case .hasPrefix(let text): JSONScalar.quoted(text)
     case .greaterThan(let number), .atLeast(let number), .lessThan(let number), .atMost(let number):
       number.description
     case .exists(let flag): flag ? "true" : "false"
@@ -262,7 +262,7 @@ extension EventFilter {
         throw .init("option \"where\": \(String(decoding: name.bytes, as: UTF8.self)) is no JSON pointer")
       }
       guard pointers.insert(Array(pointer.utf8)).inserted else {
-        throw .init("option \"where\": \(SubscribeOptions.quoted(pointer)) is given twice")
+        throw .init("option \"where\": \(JSONScalar.quoted(pointer)) is given twice")
       }
       if let scalar = Scalar(value) {
         conditions.append(Condition(pointer, .equals(scalar)))
@@ -288,7 +288,7 @@ extension EventFilter {
 
   private static func noCondition(_ pointer: String) -> SubscribeOptions.Malformed {
     .init(
-      "option \"where\": the condition for \(SubscribeOptions.quoted(pointer)) must be a string, a number, true, false, "
+      "option \"where\": the condition for \(JSONScalar.quoted(pointer)) must be a string, a number, true, false, "
         + "null, or an object of \"in\" (a list of these), \"prefix\" (a string), \"gt\", \"ge\", \"lt\", \"le\" (a number) and "
         + "\"exists\" (true or false)")
   }

@@ -126,28 +126,13 @@ extension SubscribeOptions {
     case .last(let count): members.append(#""from":-\#(max(1, count))"#)
     case .after(let id): members.append(#""from":\#(id)"#)
     case .state: members.append(#""from":"state""#)
-    case .since(let time): members.append(#""from":\#(Self.quoted(time))"#)
+    case .since(let time): members.append(#""from":\#(JSONScalar.quoted(time))"#)
     }
     if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
     if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
     if marker { members.append(#""marker":true"#) }
     if let filter { members.append(#""where":"# + String(decoding: filter.json, as: UTF8.self)) }
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
-  }
-
-  /// `text` as a JSON string: RFC 8259 requires quotes, backslashes and control characters to be escaped.
-  static func quoted(_ text: String) -> String {
-    var result = "\""
-    for scalar in text.unicodeScalars {
-      switch scalar {
-      case "\"", "\\": result += "\\\(scalar)"
-      case "\u{0}"..."\u{1F}":
-        let digits = String(scalar.value, radix: 16)
-        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-      default: result.unicodeScalars.append(scalar)
-      }
-    }
-    return result + "\""
   }
 
   /// - Parameter data: of the request; empty means every default.
@@ -161,7 +146,7 @@ extension SubscribeOptions {
     var names: Set<String> = []
     for (key, value) in members {
       let name = String(decoding: key.characters ?? [], as: UTF8.self)
-      guard names.insert(name).inserted else { throw Malformed("option \(Self.quoted(name)) is given twice") }
+      guard names.insert(name).inserted else { throw Malformed("option \(JSONScalar.quoted(name)) is given twice") }
       try read(name, value)
     }
     guard ids || !marker else { throw Malformed("option \"marker\" requires ids") }
@@ -187,7 +172,7 @@ extension SubscribeOptions {
     case "gaps": gaps = try flag(name, value)
     case "marker": marker = try flag(name, value)
     case "where": filter = try EventFilter(value)
-    default: throw Malformed("unknown option \(Self.quoted(name))")
+    default: throw Malformed("unknown option \(JSONScalar.quoted(name))")
     }
   }
 
