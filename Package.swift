@@ -53,9 +53,9 @@ let package = Package(
     .systemLibrary(name: "CJq", path: "Sources/C/CJq", providers: [.apt(["libjq-dev"])]),
     .systemLibrary(
       name: "CSystemd", path: "Sources/C/CSystemd", pkgConfig: "libsystemd", providers: [.apt(["libsystemd-dev"])]),
+    .systemLibrary(name: "CTLS", path: "Sources/C/CTLS", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CZlib", path: "Sources/C/CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
     .target(name: "CChecksum", path: "Sources/C/CChecksum"),
-    .target(name: "CNats", path: "Sources/C/CNats"),  // loads the library when it is used: nothing to link
     .target(name: "CToml", path: "Sources/C/CToml"),
     .target(
       name: "CVersion", path: "Sources/C/CVersion",
@@ -73,7 +73,7 @@ let package = Package(
     .target(
       name: "Fleet", dependencies: ["CChecksum", "Events", "StateFormat"], swiftSettings: strictSettings + optimised),
     .target(
-      name: "JetStream", dependencies: ["CNats", "Events", "Fleet", "StreamRuntime"], swiftSettings: strictSettings),
+      name: "JetStream", dependencies: ["CTLS", "Events", "Fleet", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),

@@ -100,6 +100,18 @@ enum Base64 {
     return bytes
   }
 
+  /// With the alphabet for URLs, and without padding.
+  static func encodedForURL(_ bytes: [UInt8]) -> String {
+    let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
+    var text: [UInt8] = []
+    for start in stride(from: 0, to: bytes.count, by: 3) {
+      let group = bytes[start...].prefix(3)
+      let word = group.reduce(0) { $0 << 8 | Int($1) } << (8 * (3 - group.count))
+      for index in 0...group.count { text.append(alphabet[word >> (18 - 6 * index) & 63]) }
+    }
+    return String(decoding: text, as: UTF8.self)
+  }
+
   private static func value(_ character: UInt8) -> UInt32? {
     switch character {
     case UInt8(ascii: "A")...UInt8(ascii: "Z"): UInt32(character - UInt8(ascii: "A"))
@@ -109,5 +121,26 @@ enum Base64 {
     case UInt8(ascii: "/"): 63
     case _: nil
     }
+  }
+}
+
+enum Base32 {
+  /// - Returns: the bytes of capital letters and the digits 2 to 7, without padding; nil for anything else.
+  static func decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
+    var bytes: [UInt8] = []
+    var (word, bitCount) = (0 as UInt32, 0)
+    for character in text {
+      switch character {
+      case UInt8(ascii: "A")...UInt8(ascii: "Z"): word = word << 5 | UInt32(character - UInt8(ascii: "A"))
+      case UInt8(ascii: "2")...UInt8(ascii: "7"): word = word << 5 | UInt32(character - UInt8(ascii: "2") + 26)
+      case _: return nil
+      }
+      bitCount += 5
+      if bitCount >= 8 {
+        bitCount -= 8
+        bytes.append(UInt8(truncatingIfNeeded: word >> UInt32(bitCount)))
+      }
+    }
+    return bitCount < 5 && word & (1 << UInt32(bitCount) - 1) == 0 ? bytes : nil
   }
 }

@@ -13,7 +13,7 @@ import StreamRuntime
 /// done. Brokers publish stored entries again as messages, which are the tail: without acknowledgement, so that some may be
 /// missing. If messages arrive faster than they are processed, they are dropped, answers and entries of the tail alike.
 ///
-/// Nothing is sent while nothing happens, except the library's ping in each `pingInterval`.
+/// Nothing is sent while nothing happens, except a ping in each `pingInterval`.
 package final class JetStreamEngine: FleetEngine {
   private enum Phase {
     /// Can become: connecting, stopped.
@@ -228,13 +228,12 @@ package final class JetStreamEngine: FleetEngine {
 
   private func sentence(about reason: String) -> String {
     let text = visible(reason)
-    if text.hasPrefix("the NATS client library") { return text }
     if case .connecting = phase { return "cannot connect to NATS: \(text)" }
     if case .preparing = phase { return "NATS cannot be used: \(text)" }
     return "the connection to NATS was lost: \(text)"
   }
 
-  /// A text of the server or the library, for a message: short, printable, and without a secret, which the server knows
+  /// A text of the server, for a message: short, printable, and without a secret, which the server knows
   /// and might repeat, maybe cut short.
   func visible(_ text: String) -> String {
     let parts = options.credentials.secrets.map { $0.prefix(8) }

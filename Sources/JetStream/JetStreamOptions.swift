@@ -56,8 +56,8 @@ package struct JetStreamOptions: Sendable {
   /// The connection is closed after about three intervals without a sign of life.
   package var pingInterval = Duration.seconds(2)
   package var fence = Fence.log
-  /// For tests: the file of the NATS client library.
-  var library: String?
+  /// Of this program, for those who watch the brokers.
+  package var version = ""
 
   package init(servers: [String], fleet: String, shardCount: Int) {
     (self.servers, self.fleet, self.shardCount) = (servers, fleet, shardCount)
@@ -83,7 +83,7 @@ package struct JetStreamOptions: Sendable {
     guard 1...5 ~= replicaCount else { return "a shard has 1 to 5 replicas, not \(replicaCount)" }
     guard bytesPerShard > 0 else { return "a shard of \(bytesPerShard) bytes stores nothing" }
     guard !servers.isEmpty else { return "no NATS server is given" }
-    guard servers.allSatisfy(Self.isServer) else {
+    guard servers.allSatisfy({ NATSServer($0) != nil }) else {
       return "a NATS server is not given as nats:// or tls:// with a host, and without credentials"
     }
     guard usesTLS || !servers.contains(where: { $0.hasPrefix("tls:") }) else {
@@ -97,10 +97,4 @@ package struct JetStreamOptions: Sendable {
 
   /// Whether all servers are reached with TLS.
   var usesTLS: Bool { servers.allSatisfy { $0.hasPrefix("tls:") } }
-
-  private static func isServer(_ url: String) -> Bool {
-    guard let scheme = ["nats://", "tls://"].first(where: url.hasPrefix) else { return false }
-    let rest = url.dropFirst(scheme.count).utf8
-    return 1...512 ~= rest.count && rest.allSatisfy { 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "@") }
-  }
 }

@@ -1,5 +1,6 @@
 import Fleet
 import JetStream
+import StreamProtocol
 import Systemd
 
 extension JetStreamOptions {
@@ -15,6 +16,7 @@ extension JetStreamOptions {
     }
     authoritiesFile = cluster.authorities
     (certificateFile, keyFile) = (cluster.identity?.certificate, cluster.identity?.key)
+    version = Version.description
   }
 }
 

@@ -70,7 +70,7 @@ func serve(_ path: String) {
       source, from: path, ConfigurationReport(text: source.text, error: refusal, readAt: time / 1000), passed: passed,
       stored: stored, journal: journal, manager: manager)
     try daemon.run()
-    // Threads of libnats may still use OpenSSL, which frees its memory at exit. Nothing is left to be done there.
+    // The thread for NATS may still use OpenSSL, which frees its memory at exit. Nothing is left to be done there.
     if configuration.cluster != nil { _exit(0) }
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")

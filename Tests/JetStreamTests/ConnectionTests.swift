@@ -88,21 +88,6 @@ import Testing
     }
   }
 
-  @Test func missingLibraryIsReportedWithWhatToInstall() async throws {
-    var options = JetStreamOptions(servers: ["nats://127.0.0.1:1"], fleet: "test", shardCount: 1)
-    options.library = "libnats-that-does-not-exist.so"
-    let host = try FleetHost(options)
-    #expect(await host.reaches { !$0.reasons.isEmpty })
-    #expect(
-      host.reports.reasons == [
-        "the NATS client library cannot be loaded: install libnats3.4, or a later version of libnats 3"
-      ])
-    options.library = "libm.so.6"  // exists, and is another library
-    let other = try FleetHost(options)
-    #expect(await other.reaches { !$0.reasons.isEmpty })
-    #expect(other.reports.reasons == host.reports.reasons)
-  }
-
   @Test func unusableOptionsAreReported() async throws {
     func reason(_ change: (inout JetStreamOptions) -> Void) async throws -> String? {
       var options = JetStreamOptions(servers: ["nats://127.0.0.1:1"], fleet: "test", shardCount: 1)

@@ -11,13 +11,26 @@ final class FakeBroker: Sendable {
     /// To any subject that the client has subscribed to.
     case to(subject: String, headers: String? = nil, [UInt8])
     case raw([UInt8])
+    /// Again and again, until the client closes the connection.
+    case endless([UInt8])
     case close
+  }
+
+  /// How a connection begins.
+  struct Greeting: Sendable {
+    var text =
+      #"INFO {"server_id":"x","version":"2.9.10","headers":true,"max_payload":1048576,"proto":1}"# + "\r\n"
+    /// Whether it closes the connection then.
+    var isAll = false
+    /// Whether it sends everything, also later, a byte at a time.
+    var isSlow = false
   }
 
   let port: UInt16
   /// - Parameters: the subject, the header block and the content of a message.
   private let answer: @Sendable (String, String, [UInt8]) -> [Answer]
   private let refusal: String?
+  private let greeting: Greeting
   private let listener: OwnedDescriptor
   private let answered = Atomic(0)
 
@@ -26,9 +39,14 @@ final class FakeBroker: Sendable {
 
   var url: String { "nats://127.0.0.1:\(port)" }
 
-  /// - Parameter refusal: the error with which it refuses every client.
-  init(refusal: String? = nil, _ answer: @escaping @Sendable (String, String, [UInt8]) -> [Answer]) throws {
-    (self.answer, self.refusal) = (answer, refusal)
+  /// - Parameters:
+  ///   - greeting: what it sends first.
+  ///   - refusal: the error with which it refuses every client.
+  init(
+    greeting: Greeting = .init(), refusal: String? = nil,
+    _ answer: @escaping @Sendable (String, String, [UInt8]) -> [Answer]
+  ) throws {
+    (self.answer, self.greeting, self.refusal) = (answer, greeting, refusal)
     port = try Broker.freePort()
     listener = OwnedDescriptor(socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
     var address = sockaddr_in()
@@ -70,7 +88,15 @@ final class FakeBroker: Sendable {
   private func serve(_ connection: consuming OwnedDescriptor) {
     var received: [UInt8] = []
     var subscriptions: [(subject: String, id: String)] = []
-    func send(_ bytes: [UInt8]) { _ = Glibc.send(connection.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL)) }
+    @discardableResult func send(_ bytes: [UInt8]) -> Bool {
+      guard greeting.isSlow else {
+        return Glibc.send(connection.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count
+      }
+      return bytes.allSatisfy { byte in
+        var byte = byte
+        return Glibc.send(connection.raw, &byte, 1, CInt(MSG_NOSIGNAL)) == 1
+      }
+    }
     func receive() -> Bool {
       var buffer = [UInt8](repeating: 0, count: 65536)
       let count = recv(connection.raw, &buffer, buffer.count, 0)
@@ -102,8 +128,10 @@ final class FakeBroker: Sendable {
         send(Array("MSG \(subject) \(subscription.id) \(bytes.count)\r\n".utf8) + bytes + [0x0D, 0x0A])
       }
     }
-    let greeting = #"INFO {"server_id":"x","version":"2.9.10","headers":true,"max_payload":1048576,"proto":1}"#
-    send(Array((greeting + "\r\n").utf8))
+    var yes: CInt = 1
+    if greeting.isSlow { setsockopt(connection.raw, CInt(IPPROTO_TCP), TCP_NODELAY, &yes, 4) }
+    send(Array(greeting.text.utf8))
+    if greeting.isAll { return }
     while let line = line() {
       let words = line.split(separator: " ").map(String.init)
       switch words.first {
@@ -123,6 +151,7 @@ final class FakeBroker: Sendable {
           case .message(let headers, let bytes): if let reply { message(to: reply, headers, bytes) }
           case .to(let subject, let headers, let bytes): message(to: subject, headers, bytes)
           case .raw(let bytes): send(bytes)
+          case .endless(let bytes): while send(bytes) {}
           case .close: return
           }
         }

@@ -1,4 +1,5 @@
 import Fleet
+import Glibc
 import StreamRuntime
 import TestSupport
 import Testing
@@ -65,7 +66,6 @@ import Testing
       return [.message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8))]
     }
     defer { broker.stop() }
-    // A header block that the client library rejects closes the connection: then the call fails, too.
     let host = try host(broker)
     #expect(await host.isConnected())
     isHostile.withLock { $0 = true }
@@ -74,8 +74,8 @@ import Testing
     #expect(await host.newest() == nil)
     #expect(await host.read(after: 0) == nil)
     isHostile.withLock { $0 = false }
-    #expect(await host.isConnected(times: host.reports.reasons.count + 1))
     #expect(await host.append([1], after: 5) == .stored)
+    #expect(host.reports.connections == 1 && host.reports.reasons == [])
   }
 
   @Test func refusalContainsTheLastSequenceNumber() async throws {
@@ -212,6 +212,138 @@ import Testing
     #expect(visible, "\(host.reports.reasons)")
   }
 
+  static let announcements: [(text: String, reason: String)] = [
+    ("MSG a 1 2147483647\r\n", "the server announces a message of 2147483647 bytes: at most 2097152 are accepted"),
+    ("MSG a 1 1073741824\r\nx", "the server announces a message of 1073741824 bytes: at most 2097152 are accepted"),
+    ("HMSG a 1 b 12 2097153\r\n", "the server announces a message of 2097153 bytes: at most 2097152 are accepted"),
+    (
+      "MSG a 1 18446744073709551616\r\n",
+      "the server breaks NATS's protocol: a message is not announced as the protocol has it"
+    ),
+    ("MSG a 1 -1\r\n", "the server breaks NATS's protocol: a message is not announced as the protocol has it"),
+    (
+      "HMSG a 1 9 4\r\n",
+      "the server breaks NATS's protocol: a message is announced with headers that are larger than the message"
+    ),
+    ("MSG a 1 1\r\nxyz", "the server breaks NATS's protocol: a message does not end where its announced size ends"),
+  ]
+
+  @Test(arguments: announcements.indices) func impossibleMessageCostsTheConnectionWithOneSentence(
+    index: Int
+  ) async throws {
+    let (text, reason) = Self.announcements[index]
+    let isHostile = Locked(true)
+    let broker = try FakeBroker { subject, _, _ in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      if isHostile.withLock({ $0 }) { return [.raw(Array(text.utf8))] }
+      return [.message(Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8))]
+    }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.isConnected())
+    #expect(await host.append([1], after: 5) == .unknown)
+    isHostile.withLock { $0 = false }
+    #expect(await host.isConnected(times: 2))
+    #expect(host.reports.reasons == ["the connection to NATS was lost: \(reason)"])
+    #expect(await host.append([1], after: 5) == .stored)
+  }
+
+  static let greetings: [(greeting: FakeBroker.Greeting, reason: String)] = [
+    (.init(text: "INFO {\r\n"), "the server breaks NATS's protocol: INFO is no JSON object"),
+    (.init(text: "INFO []\r\n"), "the server breaks NATS's protocol: INFO is no JSON object"),
+    (.init(text: "INFO {\"headers\":\"\u{0}\"}\r\n"), "the server breaks NATS's protocol: INFO is no JSON object"),
+    (.init(text: "INFO {}\r\n"), "the server does not support headers"),
+    (
+      .init(text: "HTTP/1.1 400 Bad Request\r\n\r\n"),
+      "the server breaks NATS's protocol: a line is none of the protocol"
+    ),
+    (.init(text: "PING\r\n"), "the server breaks NATS's protocol: it does not begin with INFO"),
+    (.init(text: "-ERR 'Too \u{1B}[1mmany'\r\n"), "Too ?[1mmany"),
+    (.init(text: "", isAll: true), "the server has closed the connection"),
+    (.init(text: "INFO {\"headers\":true}\r\n", isAll: true), "the server has closed the connection"),
+    (
+      .init(text: "INFO {\"headers\":true,\"tls_required\":true}\r\n", isAll: true),
+      "the server has closed the connection"
+    ),
+    (
+      .init(text: "INFO {\"headers\":true,\"tls_required\":true}\r\nPING\r\n"),
+      "the server breaks NATS's protocol: it sends more before TLS begins"
+    ),
+    (
+      .init(text: "INFO \(String(repeating: "x", count: 70_000))\r\n"),
+      "the server breaks NATS's protocol: a line has more than 65536 bytes"
+    ),
+    (
+      .init(text: String(repeating: "x", count: 9000)),
+      "the server breaks NATS's protocol: a line has more than 8192 bytes"
+    ),
+  ]
+
+  @Test(arguments: greetings.indices) func hostileGreetingIsReportedInOneSentence(index: Int) async throws {
+    let (greeting, reason) = Self.greetings[index]
+    let broker = try FakeBroker(greeting: greeting) { _, _, _ in [] }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.reaches { !$0.reasons.isEmpty })
+    #expect(host.reports.reasons.first == "cannot connect to NATS: \(reason)")
+    #expect(host.reports.connections == 0)
+  }
+
+  @Test func brokerThatSendsByteByByteIsUnderstood() async throws {
+    let broker = try FakeBroker(greeting: .init(isSlow: true)) { subject, _, _ in
+      if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+      return [.message(headers: "NATS/1.0\r\na: b\r\n\r\n", Array(#"{"stream":"streamd-test-0","seq":6}"#.utf8))]
+    }
+    defer { broker.stop() }
+    let host = try host(broker)
+    #expect(await host.isConnected(), "\(host.reports.reasons)")
+    #expect(await host.append([1], after: 5) == .stored)
+  }
+
+  @Test func brokerThatSaysNothingIsNotWaitedForLong() async throws {
+    let broker = try FakeBroker(greeting: .init(text: "")) { _, _, _ in [] }
+    defer { broker.stop() }
+    let host = try host(broker) { $0.connectTimeout = .milliseconds(100) }
+    #expect(await host.reaches { !$0.reasons.isEmpty })
+    #expect(host.reports.reasons.first == "cannot connect to NATS: the server does not answer in time")
+  }
+
+  /// In a process of its own, whose memory no other test takes.
+  @Test func hostileBrokersTakeNoMemory() async throws {
+    await #expect(processExitsWith: .success) {
+      let kind = Locked(0)
+      let broker = try FakeBroker { subject, _, _ in
+        if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
+        let piece = [UInt8](repeating: UInt8(ascii: "x"), count: 1 << 20)
+        let number = kind.withLock { kind in
+          kind += 1
+          return kind
+        }
+        switch number % 6 {
+        case 0: return [.endless(piece)]
+        case 1: return [.raw(Array("INFO ".utf8)), .endless(piece)]
+        case 2: return [.raw(Array("MSG a 1 1073741824\r\n".utf8)), .endless(piece)]
+        case 3: return [.raw(Array("HMSG a 1 2097152 2097152\r\n".utf8)), .endless(piece)]
+        case 4: return [.endless(Array(repeating: Array("PING\r\n".utf8), count: 10_000).flatMap(\.self))]
+        case _: return [.endless(Array(repeating: Array("MSG a 9 1\r\nx\r\n".utf8), count: 10_000).flatMap(\.self))]
+        }
+      }
+      defer { broker.stop() }
+      var options = JetStreamOptions(servers: [broker.url], fleet: "test", shardCount: 1)
+      (options.replicaCount, options.answerTimeout) = (1, .milliseconds(300))
+      (options.connectTimeout, options.pingInterval) = (.seconds(30), .milliseconds(300))
+      let host = try FleetHost(options)
+      try #require(await host.isConnected())
+      let before = residentByteCount()
+      for count in 1...12 {
+        #expect(await host.isConnected(times: count))
+        _ = await host.append([1], after: 5)
+        #expect(await host.reaches { $0.reasons.count >= count })
+      }
+      #expect(residentByteCount() < before + 128 << 20, "\(residentByteCount()) after \(before)")
+    }
+  }
+
   @Test func messagesThatArriveTooFastAreDroppedAndReportedOnce() async throws {
     let broker = try FakeBroker { subject, _, _ in
       if subject.hasPrefix("$JS.API.STREAM.INFO.") { return [.message(Array(Self.information.utf8))] }
@@ -228,7 +360,7 @@ import Testing
     let isBlocked = Locked(true)
     host.publish([1], to: "streamd.test.log.0.claim", reply: "streamd.test.answer.0.0")
     host.block { isBlocked.withLock { $0 } }
-    // The library's threads receive all; it and the host keep 64 MiB each.
+    // The client receives all, and keeps 64 MiB.
     #expect(try await eventually { broker.answeredCount >= 2 })
     isBlocked.withLock { $0 = false }
     #expect(await host.reaches { $0.drops == 1 })
@@ -243,4 +375,11 @@ import Testing
     #expect(await host.reaches { !$0.reasons.isEmpty })
     #expect(host.reports.reasons.first == "cannot connect to NATS: rejected")
   }
+}
+
+/// The largest amount of memory that this process has had.
+private func residentByteCount() -> Int {
+  var usage = rusage()
+  getrusage(CInt(RUSAGE_SELF.rawValue), &usage)
+  return usage.ru_maxrss << 10
 }

@@ -1,11 +1,11 @@
 # Functions of the scripts in deploy/; sourced, not run. The caller sets -euo pipefail and is in the project's root.
 
 # Debian and Ubuntu packages, by purpose.
-build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libnats-dev libsystemd-dev libtomlplusplus-dev pkg-config zlib1g-dev)
+build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libssl-dev libsystemd-dev libtomlplusplus-dev pkg-config zlib1g-dev)
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(curl openssl python3 python3-venv)
 test_packages+=(nginx)  # a buffering proxy
-test_packages+=(nats-server)  # the engine of a fleet; libnats-dev includes its client library
+test_packages+=(nats-server)  # the brokers of a fleet
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
 page_packages=(chromium prometheus)  # foreign readers of the page and of the metrics
 upstream_packages=(libnginx-mod-nchan nginx)  # a foreign upstream
