@@ -26,7 +26,7 @@ let optimised: [SwiftSetting] = [
 
 /// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
 let fuzzTargets = [
-  "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "RSocket",
+  "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS", "RSocket",
   "Serving", "StateRecovery",
 ]
 
