@@ -228,14 +228,9 @@ protocol NATSConnectionObserver: AnyObject {
     var index = 0
     while let operation = try unsafe parser.next(in: bytes, from: &index) {
       try process(operation)
-      switch phase {
-      case .securing:
-        // They are not protected by the encryption that follows.
-        guard index == bytes.count else { throw .violation("it sends more before TLS begins") }
-        return
-      case .closed: return  // by the observer
-      case .connecting, .greeting, .joining, .open: break
-      }
+      guard case .securing = phase else { continue }
+      // They are not protected by the encryption that follows.
+      guard index == bytes.count else { throw .violation("it sends more before TLS begins") }
     }
   }
 

@@ -88,27 +88,28 @@ struct NATSParser {
       let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[index...])
       switch phase {
       case .line:
-        let count = unsafe Self.lineByteCount(rest)
-        unsafe line.append(contentsOf: rest[..<(count ?? rest.count)])
-        index += count ?? rest.count
+        let lineByteCount = unsafe Self.lineByteCount(rest)
+        let count = lineByteCount ?? rest.count
+        unsafe line.append(contentsOf: UnsafeRawBufferPointer(rebasing: rest[..<count]))
+        index += count
         try checkLine()
-        guard count != nil else { return nil }
+        guard lineByteCount != nil else { return nil }
         if let operation = try takeLine() { return operation }
       case .headers(let missing):
         let count = min(missing, rest.count)
         let kept = min(count, Self.maximumHeaderByteCount + 1 - headers.count)
-        unsafe headers.append(contentsOf: rest[..<kept])
+        unsafe headers.append(contentsOf: UnsafeRawBufferPointer(rebasing: rest[..<kept]))
         index += count
         phase = count < missing ? .headers(missing: missing - count) : .content
       case .content:
         let count = min(contentByteCount - message.bytes.count, rest.count)
         makeRoom(for: count)
-        unsafe message.bytes.append(contentsOf: rest[..<count])
+        unsafe message.bytes.append(contentsOf: UnsafeRawBufferPointer(rebasing: rest[..<count]))
         index += count
         if message.bytes.count == contentByteCount { phase = .end }
       case .end:
         let count = min(2 - line.count, rest.count)
-        unsafe line.append(contentsOf: rest[..<count])
+        unsafe line.append(contentsOf: UnsafeRawBufferPointer(rebasing: rest[..<count]))
         index += count
         guard line.count == 2 else { return nil }
         guard line == [0x0D, 0x0A] else { throw .violation("a message does not end where its announced size ends") }

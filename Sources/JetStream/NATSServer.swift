@@ -59,6 +59,7 @@ struct NATSServer: Sendable, Equatable {
       if let address = unsafe SocketAddress(entry.ai_addr, count: entry.ai_addrlen) { addresses.append(address) }
       unsafe next = entry.ai_next
     }
+    guard !addresses.isEmpty else { throw NATSFailure(reason: "the host has no address") }
     return addresses.shuffled()
   }
 }

@@ -93,7 +93,7 @@ import CTLS
     guard !bytes.isEmpty else { return }
     ERR_clear_error()
     let count = unsafe bytes.withUnsafeBytes { unsafe SSL_write(session, $0.baseAddress, CInt(clamping: $0.count)) }
-    guard count == bytes.count else { throw Self.failure("TLS") }  // memory takes all
+    guard count == bytes.count else { throw Self.failure("TLS fails") }  // memory takes all
   }
 
   private func checkThatMoreIsMissing(_ result: CInt) throws(NATSFailure) {
@@ -102,11 +102,10 @@ import CTLS
     case SSL_ERROR_ZERO_RETURN: throw .closed
     case _:
       let verdict = unsafe SSL_get_verify_result(session)
-      guard verdict == X509_V_OK, let reason = Self.reason else {
-        let text = unsafe X509_verify_cert_error_string(verdict).map { unsafe String(cString: $0) } ?? ""
-        throw NATSFailure(reason: "the server's certificate is refused: \(text)")
-      }
-      throw NATSFailure(reason: "TLS: \(reason)")
+      guard verdict != X509_V_OK else { throw Self.failure("TLS fails") }
+      throw NATSFailure(
+        reason: "the server's certificate is refused: \(unsafe String(cString: X509_verify_cert_error_string(verdict)))"
+      )
     }
   }
 

@@ -65,6 +65,23 @@ import Testing
     #expect(await host.isConnected())
   }
 
+  @Test func reasonsOfSeveralServersAreReportedInTheSameOrder() async throws {
+    let silent = try FakeBroker(greeting: .init(text: "", isAll: true)) { _, _, _ in [] }
+    defer { silent.stop() }
+    let free = try Broker.freePort()
+    var options = JetStreamOptions(servers: ["nats://127.0.0.1:\(free)", silent.url], fleet: "test", shardCount: 1)
+    options.connectTimeout = .seconds(30)
+    let reasons = [
+      (free, "127.0.0.1:\(free): Connection refused"),
+      (silent.port, "127.0.0.1:\(silent.port): the server has closed the connection"),
+    ].sorted { String($0.0) < String($1.0) }.map(\.1).joined(separator: ", ")
+    for _ in 0..<4 {
+      let host = try FleetHost(options)
+      #expect(await host.reaches { !$0.reasons.isEmpty })
+      #expect(host.reports.reasons.first == "cannot connect to NATS: \(reasons)")
+    }
+  }
+
   @Test func reconnectionsKeepNoDescriptors() async throws {
     // In a process of its own: other tests open descriptors, too.
     await #expect(processExitsWith: .success) {

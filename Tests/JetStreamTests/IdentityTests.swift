@@ -49,7 +49,7 @@ import Testing
     let broker = try await Broker(
       """
       tls: { cert_file: "\(upstream.file("server.pem"))", key_file: "\(upstream.file("server.key"))",
-        ca_file: "\(upstream.file("authority.pem"))" \(more) }
+        ca_file: "\(upstream.file("authority.pem"))", timeout: 60 \(more) }
       """)
     var options = options(broker)
     options.servers = ["tls://localhost:\(broker.port)"]
@@ -102,9 +102,35 @@ import Testing
     let (broker, options) = try await tls()
     let host = try FleetHost(options)  // only the system's authorities
     #expect(await host.reaches { !$0.reasons.isEmpty })
-    #expect(host.reports.reasons.first?.hasPrefix("cannot connect to NATS: ") == true, "\(host.reports.reasons)")
+    let expected = "cannot connect to NATS: the server's certificate is refused: "
+    #expect(host.reports.reasons.first?.hasPrefix(expected) == true, "\(host.reports.reasons)")
     #expect(host.reports.connections == 0)
     withExtendedLifetime(broker) {}
+  }
+
+  @Test func certificateMustBeForTheNameOrAddress() async throws {
+    var (broker, options) = try await tls()
+    options.authoritiesFile = try Upstream.shared.get().file("authority.pem")
+    options.servers = ["tls://127.0.0.1:\(broker.port)"]
+    let host = try FleetHost(options)
+    #expect(await host.isConnected(), "\(host.reports.reasons)")
+    options.servers = ["tls://127.1:\(broker.port)"]  // leads to the same address
+    let other = try FleetHost(options)
+    #expect(await other.reaches { !$0.reasons.isEmpty })
+    let expected = "cannot connect to NATS: the server's certificate is refused: hostname mismatch"
+    #expect(
+      other.reports.reasons.first?.lowercased().hasPrefix(expected.lowercased()) == true, "\(other.reports.reasons)")
+    #expect(other.reports.connections == 0)
+  }
+
+  /// A broker that requires TLS is not connected to in plain text, whatever the URL says.
+  @Test func brokerThatRequiresTLSGetsItAlsoWithoutTheScheme() async throws {
+    var (broker, options) = try await tls()
+    options.authoritiesFile = try Upstream.shared.get().file("authority.pem")
+    options.servers = ["nats://localhost:\(broker.port)"]
+    let host = try FleetHost(options)
+    #expect(await host.isConnected(), "\(host.reports.reasons)")
+    #expect(await host.append([1], after: 0) == .stored)
   }
 
   @Test func hostWithoutAClientCertificateIsRefused() async throws {
@@ -127,6 +153,7 @@ import Testing
     options.servers = ["tls://localhost:\(broker.port)"]
     let host = try FleetHost(options)
     #expect(await host.reaches { !$0.reasons.isEmpty })
+    #expect(host.reports.reasons.first == "cannot connect to NATS: the server has no TLS")
     #expect(host.reports.connections == 0)
   }
 }
