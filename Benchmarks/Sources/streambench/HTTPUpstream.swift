@@ -107,7 +107,7 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
   }
 
   /// Listens on a port of 127.0.0.1 that the system chooses.
-  private static func listen() throws(SystemError) -> OwnedDescriptor {
+  static func listen() throws(SystemError) -> OwnedDescriptor {
     let descriptor = OwnedDescriptor(socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
     guard descriptor.raw >= 0 else { throw SystemError("socket") }
     var address = sockaddr_in()
@@ -123,7 +123,7 @@ final class HTTPUpstream: @unchecked Sendable {  // everything except constants 
     return descriptor
   }
 
-  private static func port(of descriptor: CInt) -> UInt16 {
+  static func port(of descriptor: CInt) -> UInt16 {
     var address = sockaddr_in()
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
     _ = unsafe withUnsafeMutablePointer(to: &address) {

@@ -55,7 +55,7 @@ enum Handshake {
   }
 
   /// Reads until the input ends with `ending`, with nothing after it.
-  static func hear(_ ending: [UInt8], from descriptor: CInt) throws {
+  @discardableResult static func hear(_ ending: [UInt8], from descriptor: CInt) throws -> [UInt8] {
     var heard: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 4096)
     while !heard.suffix(ending.count).elementsEqual(ending) {
@@ -63,6 +63,7 @@ enum Handshake {
       guard count > 0 else { throw BenchError("the server hung up instead of answering") }
       heard += buffer.prefix(count)
     }
+    return heard
   }
 
   /// Reads `count` bytes.

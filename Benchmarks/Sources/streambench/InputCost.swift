@@ -3,8 +3,8 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-// Measures what one byte of a client's input costs the daemon at most: for each kind of input the shortest or most
-// laborious form of it, as fast as the daemon takes it. Answers are read and thrown away; their cost is part of it.
+// Measures what one byte of a client's input, or of a broker's, costs the daemon at most: for each kind of input the shortest
+// or most laborious form of it, as fast as the daemon takes it. Answers are read and thrown away; their cost is part of it.
 
 /// Nanoseconds of processor time; the limit of docs/DESIGN.md.
 private let mostPerByte = 1000.0
@@ -17,6 +17,12 @@ func measureInput(_ options: Options) throws {
     let costs = try (0..<options.runs).map { _ in try InputFlood(broker, kind).cost(over: options.seconds) }
     worst = max(worst, Figures(costs).median)
     Report.line(kind.name, Figures(costs), "ns/B")
+  }
+  let flood = try BrokerFlood(options.program)
+  for (name, unit) in BrokerFlood.units {
+    let costs = try (0..<options.runs).map { _ in try flood.cost(of: unit, over: options.seconds) }
+    worst = max(worst, Figures(costs).median)
+    Report.line(name, Figures(costs), "ns/B")
   }
   guard worst < mostPerByte else { throw BenchError("a byte of input costs \(Report.text(worst)) ns") }
 }
