@@ -79,6 +79,8 @@ import Testing
     ("GET", "/streams/s?as=sse&last=1&from=new", 400), ("GET", "/streams/s?as=sse&from=-0", 400),
     ("GET", "/streams/s?as=sse&count=0", 400), ("GET", "/streams/s?as=sse&count=x", 400),
     ("GET", "/streams/s?as=sse&follow=2", 400), ("GET", "/streams/s?as=sse&on_lag=x", 400),
+    ("GET", "/streams/s,t?as=raw&from=new,new,new", 400), ("GET", "/streams/s?as=raw&from=new,new", 400),
+    ("GET", "/streams/s,t?as=raw&from=new,", 400),
     ("GET", "/streams/s?as=sse&from=x", 400), ("GET", "/streams/s?as=raw&lastEventID=x", 400),
     ("GET", "/streams/s?as=raw&lastEventID=1,x", 400), ("GET", "/streams/s?as=ndjson", 406),
     ("GET", "/streams/s?as=json-seq", 406), ("GET", "/streams/s?as=raw&ids=1", 406), ("GET", "/streams/s?as=sse", 406),

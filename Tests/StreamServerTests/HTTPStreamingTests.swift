@@ -179,6 +179,19 @@ import Testing
     }
   }
 
+  @Test func eachOfSeveralStreamsMayHaveAStartOfItsOwn() async throws {
+    try await withServer { harness in
+      for name in ["s", "t"] { try harness.add(name, Self.isText).send([65], [66], [67]) }
+      for (start, wanted) in [
+        ("latest", ["s C", "t C"]), ("latest,-2", ["s C", "t B", "t C"]),
+        ("new,2020-01-02T03:04:05%2B01:00", ["t A", "t B", "t C"]),
+      ] {
+        let events = try Self.events(harness, "/streams/s,t?as=sse&follow=0&from=\(start)").dropLast()
+        #expect(events.map { "\($0.type) \($0.data)" }.sorted() == wanted, "\(start)")
+      }
+    }
+  }
+
   @Test func aPositionInAFieldGoesBeforeOneInAParameterAndThatBeforeAStart() async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isText)

@@ -167,6 +167,11 @@ extension HTTPConnection {
     guard names.count == 1 || query.count == nil else {
       throw Rejection(.badRequest, "parameter \"count\" is for one stream")
     }
+    guard query.from.count <= 1 || query.from.count == names.count else {
+      throw Rejection(
+        .badRequest,
+        "parameter \"from\" has \(query.from.count) values: give one, or one for each of \(names.count) streams")
+    }
     let field = StreamQuery.lastEventID(head["Last-Event-ID"])
     try beginStreaming(streams, as: format, request, query, lastEventID: field ?? query.lastEventID)
   }
@@ -221,7 +226,7 @@ extension HTTPConnection {
       throw Rejection(.badRequest, "parameter \"wait\" is for the newest event of all keys")
     }
     if !isStreaming,
-      query.from != nil || query.count != nil || !query.follows || query.onLag != nil || query.ids
+      !query.from.isEmpty || query.count != nil || !query.follows || query.onLag != nil || query.ids
         || query.lastEventID != nil || query.filter != nil || query.marker
     {
       throw Rejection(

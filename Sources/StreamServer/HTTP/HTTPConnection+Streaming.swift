@@ -89,7 +89,7 @@ extension HTTPConnection {
     }
     if !response.isEventStream, query.follows {
       for (index, stream) in streams.enumerated() {
-        let start = Self.start(positions?[index], query, in: stream, isUnknown: false).from
+        let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, isUnknown: false).from
         if let failure = Self.failure(of: stream, from: start) { throw Rejection(.badGateway, failure.message) }
       }
     }
@@ -100,7 +100,7 @@ extension HTTPConnection {
     begin(.streaming(response))
     for (index, stream) in streams.enumerated() where response.ending == nil {
       guard case .streaming = exchange else { return }  // answered with an error
-      let start = Self.start(positions?[index], query, in: stream, isUnknown: isUnknown)
+      let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, isUnknown: isUnknown)
       var options = SubscribeOptions(
         from: start.from, onLag: query.onLag, filter: query.filter, marker: query.marker)
       options.gaps = true
@@ -161,18 +161,18 @@ extension HTTPConnection {
   /// Where a response begins: after an event that is still to come, now, as far as that is a loss that can be reported.
   /// - Parameter isUnknown: the client has read events of which it is not known which ones.
   private static func start(
-    _ position: UInt64?, _ query: StreamQuery, in stream: ServedStream, isUnknown: Bool
+    _ position: UInt64?, _ wanted: SubscribeOptions.Start?, in stream: ServedStream, isUnknown: Bool
   ) -> (from: SubscribeOptions.Start, missed: Gap?, first: UInt64) {
-    if isUnknown { return (query.from ?? .replay, .unknown, 0) }
+    if isUnknown { return (wanted ?? .replay, .unknown, 0) }
     // No event has the id 0: what is not held before the first event is no loss of a client that begins there.
-    guard let position, position > 0 || query.from != .state else {
-      return (query.from ?? .replay, query.from == .after(id: 0) ? Gap.none : nil, 0)
+    guard let position, position > 0 || wanted != .state else {
+      return (wanted ?? .replay, wanted == .after(id: 0) ? Gap.none : nil, 0)
     }
     return stream.log.read { storage, _ in
       let isKnown = position < storage.endPosition
       let isNextHeld =
         isKnown && position + 1 >= storage.firstPosition && storage.skip(position + 1) == position + 1
-      guard query.from == .state, !isNextHeld else {
+      guard wanted == .state, !isNextHeld else {
         return isKnown ? (.after(id: position), nil, 0) : (.new, .unknown, 0)
       }
       // The client has read the state up to there, or also later events. With all tombstones since then, it has every

@@ -108,8 +108,8 @@ extension ServerSentEvents {
 struct StreamQuery: Equatable {
   /// How the response gives events; nil: as the Accept field says.
   var format: EventEncoding.Format?
-  /// Where to begin; nil: where the stream's replay begins.
-  var from: SubscribeOptions.Start?
+  /// Where to begin in all streams, or in each; empty: where a stream's replay begins.
+  var from: [SubscribeOptions.Start] = []
   var lastEventID: String?
   /// Events of the response.
   var count: Int?
@@ -185,9 +185,11 @@ struct StreamQuery: Equatable {
       }
     case "from":
       do throws(SubscribeOptions.Malformed) {
-        // A space other than that between date and time was the sign of an offset, as in 2026-01-02T03:04:05+01:00.
-        let signed = value.enumerated().map { $0.element == " " && $0.offset != 10 ? "+" : $0.element }
-        from = try SubscribeOptions.Start(text: String(signed))
+        for part in value.split(separator: ",", omittingEmptySubsequences: false) {
+          // A space other than that between date and time was the sign of an offset, as in 2026-01-02T03:04:05+01:00.
+          let signed = part.enumerated().map { $0.element == " " && $0.offset != 10 ? "+" : $0.element }
+          from.append(try SubscribeOptions.Start(text: String(signed)))
+        }
       } catch {
         throw Rejection(.badRequest, error.sentence)
       }
@@ -195,7 +197,7 @@ struct StreamQuery: Equatable {
       guard let count = UInt64(value), count > 0, !value.hasPrefix("+") else {
         throw mistake("a number of events, at least 1")
       }
-      from = .last(count)
+      from = [.last(count)]
     case "count":
       guard let count = Int(value), count > 0 else { throw mistake("a number of events, at least 1") }
       self.count = count
@@ -226,6 +228,9 @@ struct StreamQuery: Equatable {
     default: throw Rejection(.badRequest, "unknown parameter \"\(name)\"")
     }
   }
+
+  /// Where to begin in one of the streams.
+  func from(ofStream index: Int) -> SubscribeOptions.Start? { from.count > 1 ? from[index] : from.first }
 
   private static func flag(_ text: String) -> Bool? { text == "1" ? true : text == "0" ? false : nil }
 
