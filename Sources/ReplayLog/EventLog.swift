@@ -78,6 +78,7 @@ public final class EventLog {
   public private(set) var appendedBytes: UInt64 = 0
   /// The events appended since the start.
   public var appendedEvents: UInt64 { endPosition - countStart }
+  private var recent = RecentEvents()
   /// See `takeLeftOutCount`.
   private var leftOutCount = 0
   /// When the newest event was stored, also if it has been evicted; microseconds since the Unix epoch. Nil before the
@@ -340,6 +341,9 @@ public final class EventLog {
     return needed <= free
   }
 
+  /// The events of the last minutes before `time`, in periods: see `RecentEvents`.
+  public func recentPeriods(before time: UInt64) -> [RecentEvents.Period] { recent.periods(before: time) }
+
   /// Whether the log holds the maximum number of events.
   public var isFull: Bool { count(from: heldPosition, to: endPosition) >= UInt64(limits.events) }
 
@@ -360,7 +364,7 @@ public final class EventLog {
   /// Replaces the content with the newest events of another log that fit, with their ids and times.
   func takeOver(_ other: EventLog) {
     let first = other.firstPosition
-    (firstPosition, endPosition, committedEnd) = (first, first, first)
+    (firstPosition, endPosition, committedEnd, countStart) = (first, first, first, first)
     (holeStart, holeEnd, hasNewHole) = (0, 0, false)
     historyStart = first < other.holeStart ? other.historyStart : max(other.historyStart, other.holeEnd)
     writeState()
@@ -385,6 +389,7 @@ public final class EventLog {
     takeOverState(other)
     appendedBytes = other.appendedBytes
     countStart = endPosition - other.appendedEvents
+    recent = other.recent
   }
 
   /// Records that no append follows, once everything is safely stored.
@@ -514,6 +519,7 @@ public final class EventLog {
   @inline(__always) func commit() {
     guard committedEnd != endPosition else { return }
     committedEnd = endPosition
+    recent.note(lastTime, events: appendedEvents, bytes: appendedBytes)
     if endPosition >= reserveAgainAt { reserveMore() }
     if hasNewHole { writeState() } else { positions.commit(end: endPosition) }
     state?.commit(endPosition)

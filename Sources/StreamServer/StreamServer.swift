@@ -99,6 +99,16 @@ public final class StreamServer: Sendable {
       return SystemFeed.json(snapshot)
     }
     try addSystemStream(
+      "$history", "The events of the last five minutes, every five seconds", everyMilliseconds: 5000
+    ) { [weak self] visibility in
+      let time = EventLog.wallClock()
+      let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
+      return SystemFeed.json(
+        HistorySnapshot(
+          seconds: Double(RecentEvents.periodMicroseconds) / 1e6, end: RecentEvents.end(before: time),
+          byStream: streams.map { $0.history(before: time) }))
+    }
+    try addSystemStream(
       "$config", "The configuration, without secrets, on every change", everyMilliseconds: 250, read: .owner
     ) { [weak self] _ in
       guard let self else { return [] }

@@ -113,10 +113,11 @@ def terms(page, heading, macro):
 
 
 def system_streams_are_in_their_page(installation):
-    """the members of $streams, $stats and $config and the states of streams are those in streamd(8) and WIRE.md"""
+    """the members of $streams, $stats, $history and $config and the states of streams are those in streamd(8) and WIRE.md"""
     protocol = PROJECT / "Sources" / "StreamProtocol"
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
     stream, upstream, whole = ("enum CodingKeys" + part for part in statistics.split("private enum CodingKeys")[1:])
+    each, history = (protocol / "HistorySnapshot.swift").read_text().split("private enum CodingKeys")[1:]
     served = (PROJECT / "Sources" / "StreamServer" / "Streams" / "ServedStream.swift").read_text()
     shared, entry = (protocol / "CatalogueEntry.swift").read_text().rsplit("private enum CodingKeys", 1)
     states = re.search(r"func state\(showsNames.*?\n  }\n", served, re.S)[0]
@@ -125,6 +126,8 @@ def system_streams_are_in_their_page(installation):
         "Stream states": set(re.findall(r'"([a-z]+)"', states)),
         "$stats": coding_keys(whole) | {f"by_stream.{key}" for key in coding_keys(stream)}
         | {f"by_stream.upstream.{key}" for key in coding_keys(upstream)},
+        "$history": coding_keys("enum CodingKeys" + history)
+        | {f"by_stream.{key}" for key in coding_keys("enum CodingKeys" + each)},
         "$config": coding_keys((protocol / "ConfigurationReport.swift").read_text()),
     }
     expect(min(map(len, wanted.values())) > 3, f"the source has {wanted}")

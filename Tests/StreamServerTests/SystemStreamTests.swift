@@ -1,4 +1,5 @@
 import Dispatch
+import Events
 import FoundationEssentials
 import RSocket
 import Reactive
@@ -263,6 +264,25 @@ import Testing
   private func names(_ client: WireClient, id: UInt32 = 1) throws -> [String] {
     client.get("$streams", id: id)
     return try catalogue(client.event().data).map(\.name)
+  }
+
+  @Test func theHistoryHasThePeriodsInWhichEventsCame() async throws {
+    try await withServer { harness in
+      let now = EventLog.wallClock()
+      for name in ["a", "b"] { _ = try harness.add(name) }
+      var batch = EventBatch([[49], [50]])
+      let period = RecentEvents.periodMicroseconds
+      #expect(batch.setStamps(try #require(EventStamps(firstID: now + 60_000_000, time: now - 2 * period))))
+      #expect(harness.server.append(batch, to: "b"))
+      let client = try WireClient.ready(harness.path)
+      client.get("$history", options: #"{"ids": false}"#)
+      let history = try JSONDecoder().decode(HistorySnapshot.self, from: Data(try client.event().data))
+      #expect(history.seconds == 5 && history.end % period == 0 && history.end > now - period)
+      #expect(history.byStream.map(\.name) == ["a", "b"] && history.byStream[0].events == nil)
+      let events = try #require(history.byStream[1].events)
+      #expect(events.count >= 2 && events[0] == 2 && events.dropFirst().allSatisfy { $0 == 0 })
+      #expect(history.byStream[1].bytes?.first == 2)
+    }
   }
 
   @Test func aClientSeesTheStreamsThatItMayReadOrWrite() async throws {

@@ -366,6 +366,13 @@ final class ServedStream: Sendable {
       fleet: status.fleet, upstream: upstream == UpstreamFigures() ? nil : upstream)
   }
 
+  /// Its entry in `$history`.
+  func history(before time: UInt64) -> HistorySnapshot.Stream {
+    let periods = log.read { storage, _ in storage.recentPeriods(before: time) }
+    guard periods.contains(where: { $0.events > 0 }) else { return .init(name: name) }
+    return .init(name: name, events: periods.map(\.events), bytes: periods.map(\.bytes))
+  }
+
   // MARK: State
 
   /// How large its state is, and whether it is incomplete; nil for a stream without keys.
