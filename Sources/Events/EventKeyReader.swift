@@ -129,6 +129,17 @@ extension JSONPaths {
     return steps
   }
 
+  /// The JSON Pointer of a jq program that is nothing but a path; nil for any other program. Source: RFC 6901.
+  package static func pointer(ofProgram text: String) -> String? {
+    guard let steps = steps(ofProgram: text) else { return nil }
+    return steps.reduce(into: "") { pointer, step in
+      pointer += "/"
+      for character in step.name.map({ String(decoding: $0, as: UTF8.self) }) ?? step.index.map(String.init) ?? "" {
+        pointer += character == "~" ? "~0" : character == "/" ? "~1" : String(character)
+      }
+    }
+  }
+
   private static func isIdentifier(_ byte: UInt8) -> Bool {
     byte == UInt8(ascii: "_") || 0x30...0x39 ~= byte || 0x41...0x5a ~= byte || 0x61...0x7a ~= byte
   }

@@ -48,6 +48,10 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var lastID: UInt64?
   /// The number of keys in its state; absent for a stream without keys.
   package var keys: Int?
+  /// Where an event has its key, if that is a value at a path: a JSON Pointer, as in filters; absent otherwise.
+  package var key: String?
+  /// As `key`: what is true in an event that removes its key.
+  package var tombstone: String?
   /// The first event that its state lacks; absent while it is complete.
   package var incompleteSince: UInt64?
   /// Since when neither an event nor a successful fetch has come for longer than `expect_every`, in microseconds since the
@@ -60,16 +64,17 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
     message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, subscribers: Int? = nil,
     lastID: UInt64? = nil,
-    keys: Int? = nil, incompleteSince: UInt64? = nil, staleSince: UInt64? = nil, fleet: Fleet? = nil
+    keys: Int? = nil, key: String? = nil, tombstone: String? = nil, incompleteSince: UInt64? = nil,
+    staleSince: UInt64? = nil, fleet: Fleet? = nil
   ) {
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
     (self.subscribers, self.lastID, self.staleSince, self.fleet) = (subscribers, lastID, staleSince, fleet)
-    (self.keys, self.incompleteSince) = (keys, incompleteSince)
+    (self.keys, self.key, self.tombstone, self.incompleteSince) = (keys, key, tombstone, incompleteSince)
   }
 
   private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, errors, malformed, subscribers, keys, fleet
+    case name, description, type, source, state, message, errors, malformed, subscribers, keys, key, tombstone, fleet
     case lastID = "last_id"
     case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"

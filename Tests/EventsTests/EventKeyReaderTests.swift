@@ -73,6 +73,13 @@ import Testing
     #expect(EventKeyReader(KeyDefinition(key: ".a", tombstone: program)) == nil)
   }
 
+  @Test(arguments: [
+    (".", ""), (".a", "/a"), (".a.b[0]", "/a/b/0"), (#".["a/b~c"]."d""#, "/a~1b~0c/d"), (#".[""]"#, "/"),
+    (".a|.b", nil),
+  ]) func pathIsAPointer(program: String, pointer: String?) {
+    #expect(JSONPaths.pointer(ofProgram: program) == pointer)
+  }
+
   @Test func pathDeeperThanAnyTextIsNone() {
     let limit = JSONSyntax.depthLimit
     #expect(JSONPaths.steps(ofProgram: "." + String(repeating: "[0]", count: limit))?.count == limit)

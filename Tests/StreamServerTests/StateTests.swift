@@ -578,6 +578,18 @@ import Testing
     }
   }
 
+  @Test func theCatalogueSaysWhereTheKeysAre() async throws {
+    try await withServer { harness in
+      _ = try add(harness)
+      _ = try harness.add("t")
+      let client = try HTTPWireClient(harness)
+      client.get("/streams")
+      let text = try client.response().text
+      #expect(text.contains(#""key":"/k""#) && text.contains(#""tombstone":"/d""#) && text.contains(#""keys":0"#))
+      #expect(text.split(separator: "\"key\"").count == 2)
+    }
+  }
+
   @Test func positionIsZeroInAStateOfWhichNothingWasSent() async throws {
     try await withServer { harness in
       for name in ["s", "t"] { _ = try add(harness, name: name, stored: [Self.event("a"), Self.event("b")]) }

@@ -570,6 +570,8 @@ final class ServedStream: Sendable {
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
       malformed: keying.malformed.load(ordering: .relaxed),
       subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
+      key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
+      tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
       fleet: fleet.map { .init($0, showsNames: showsNames) })
   }
