@@ -43,8 +43,44 @@ async def served_on_tcp(daemon):
         server.close()
 
 
-class Browser:
-    """One tab. For use in an `async with`, after which nothing is left of it."""
+class Tab:
+    """A page of a browser."""
+
+    def __init__(self, browser, session=None):
+        self.browser, self.session = browser, session
+
+    async def send(self, method, **parameters):
+        return await self.browser.call(self.session, method, parameters)
+
+    async def evaluate(self, expression):
+        """Returns the value of an expression in the page."""
+        result = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        expect("exceptionDetails" not in result, f"{expression[:80]}: {result.get('exceptionDetails')}")
+        return result["result"].get("value")
+
+    async def until(self, expression, what):
+        """Waits until an expression is true."""
+        deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+        while not (value := await self.evaluate(expression)):
+            expect(asyncio.get_running_loop().time() < deadline, f"it never came true that {what}")
+            await asyncio.sleep(0.1)
+        return value
+
+    async def press(self, key, code=0, text=None):
+        for kind in ("keyDown", "keyUp"):
+            more = {"text": text} if text and kind == "keyDown" else {}
+            await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)
+
+    async def show(self):
+        """Makes it the visible tab of its window: nothing is drawn in the background."""
+        await self.send("Page.bringToFront")
+
+
+class Browser(Tab):
+    """The first tab. For use in an `async with`, after which nothing is left of it."""
+
+    def __init__(self):
+        super().__init__(self)
 
     async def __aenter__(self):
         program = shutil.which("chromium")
@@ -66,18 +102,25 @@ class Browser:
             preexec_fn=give, pass_fds=(3, 4), start_new_session=True, env={**os.environ, "HOME": self.folder.name})
         for end in (commands, answers, *inner):
             os.close(end)
-        self.number, self.pending, self.errors, self.session = 0, {}, [], None
+        self.number, self.pending, self.errors = 0, {}, []
         loop = asyncio.get_running_loop()
         self.reader = asyncio.StreamReader(limit=64 << 20)
         self.transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self.reader), os.fdopen(self.answers, "rb"))
         self.task = asyncio.create_task(self.receive())
-        target = (await self.send("Target.createTarget", url="about:blank"))["targetId"]
-        self.session = (await self.send("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            await self.send(f"{domain}.enable")
-        await self.send("Page.bringToFront")  # nothing is drawn in the background
+        self.session = (await self.open()).session
+        await self.show()
         return self
+
+    async def open(self, in_new_window=False):
+        """Returns another tab."""
+        call = self.browser.call
+        target = (await call(None, "Target.createTarget", {"url": "about:blank", "newWindow": in_new_window}))["targetId"]
+        attached = await call(None, "Target.attachToTarget", {"targetId": target, "flatten": True})
+        tab = Tab(self, attached["sessionId"])
+        for domain in ("Page", "Runtime", "Log"):
+            await tab.send(f"{domain}.enable")
+        return tab
 
     async def __aexit__(self, *_):
         self.task.cancel()
@@ -100,12 +143,12 @@ class Browser:
             elif message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
                 self.errors.append(message["params"]["entry"])  # violations of the policy as well
 
-    async def send(self, method, **parameters):
+    async def call(self, session, method, parameters):
         self.number += 1
         future = self.pending[self.number] = asyncio.get_running_loop().create_future()
         message = {"id": self.number, "method": method, "params": parameters}
-        if self.session:
-            message["sessionId"] = self.session
+        if session:
+            message["sessionId"] = session
         await asyncio.to_thread(self.write, json.dumps(message).encode() + b"\0")  # may wait for the pipe
         answer = await asyncio.wait_for(future, WAIT_SECONDS)
         expect("error" not in answer, f"{method}: {answer.get('error')}")
@@ -114,22 +157,3 @@ class Browser:
     def write(self, data):
         while data:
             data = data[os.write(self.commands, data):]
-
-    async def evaluate(self, expression):
-        """Returns the value of an expression in the page."""
-        result = await self.send("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        expect("exceptionDetails" not in result, f"{expression[:80]}: {result.get('exceptionDetails')}")
-        return result["result"].get("value")
-
-    async def until(self, expression, what):
-        """Waits until an expression is true."""
-        deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while not (value := await self.evaluate(expression)):
-            expect(asyncio.get_running_loop().time() < deadline, f"it never came true that {what}")
-            await asyncio.sleep(0.1)
-        return value
-
-    async def press(self, key, code=0, text=None):
-        for kind in ("keyDown", "keyUp"):
-            more = {"text": text} if text and kind == "keyDown" else {}
-            await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)

@@ -22,11 +22,12 @@ LONG_NAME = "long-" + "name-" * 40
 
 # `count` ends, and stores all its events; `ticks` does not end; `brief` stores few; `private` admits another user;
 # `page` has one event of many fragments; `never` has none; clients publish to `notes`, and to `work`, which drops nothing
-# and stores few; `guarded` admits publishers of another user.
+# and stores few; `guarded` admits publishers of another user; `quotes` has keys.
 CONFIGURATION = """
 [server]
 socket = "{socket}"
 max_requests_per_connection = {max_requests}
+{server}
 
 [streams.count]
 timer = {{ every = "1ms", times = 5 }}
@@ -66,6 +67,11 @@ replay = 4
 [streams.guarded]
 publish = {{}}
 write = ["uid:{stranger}"]
+
+[streams.quotes]
+publish = true
+key = ".symbol"
+tombstone = ".delisted"
 
 [streams.{long_name}]
 timer = {{ every = "5ms" }}
@@ -138,12 +144,15 @@ class Daemon:
         file = self.folder / "log"
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def start(self):
-        """Returns once it serves, which it reports as to systemd."""
+    def start(self, streams=None, server="", credentials=None):
+        """Returns once it serves, which it reports as to systemd: the streams above, or these, with more keys of the table
+        `server`. `credentials`: texts by their names."""
         configuration = self.folder / "streamd.toml"
-        configuration.write_text(CONFIGURATION.format(
+        configuration.write_text(f'[server]\nsocket = "{self.socket}"\n{server}\n{streams}' if streams else CONFIGURATION.format(
             socket=self.socket, max_requests=MAX_REQUESTS, stranger=os.geteuid() + 1, web=self.web.url,
-            long_name=LONG_NAME))
+            long_name=LONG_NAME, server=server))
+        for name, text in (credentials or {}).items():
+            (self.folder / name).write_text(text)
         (self.folder / "notify").unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(self.folder / "log", "wb") as log:
             (self.folder / "notify").unlink(missing_ok=True)
@@ -154,7 +163,7 @@ class Daemon:
                 if not name.startswith(("LISTEN_", "WATCHDOG_", "JOURNAL_STREAM"))}
             self.process = subprocess.Popen(
                 [self.program, "--config", configuration], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**environment, "NOTIFY_SOCKET": str(self.folder / "notify")})
+                env={**environment, "NOTIFY_SOCKET": str(self.folder / "notify"), "CREDENTIALS_DIRECTORY": str(self.folder)})
             ended = os.pidfd_open(self.process.pid)
             try:
                 while True:

@@ -1,6 +1,8 @@
 """The page, in a headless Chromium. Each check has a fresh daemon."""
 
 import asyncio
+import base64
+import json
 import pathlib
 import shlex
 import urllib.request
@@ -8,18 +10,40 @@ import urllib.request
 import axe_core_python
 from browser import Browser, served_on_tcp
 from daemon import expect
+from picture import with_palette
+from web_checks import curl
+
+# Where pictures of the page go; None: nowhere.
+PICTURES = None
 
 AXE = pathlib.Path(axe_core_python.__file__).parent / "axe.min.js"
+SHOWN_STREAMS = 11
 
 # What axe-core does not find itself: what a table with rows shown as blocks must keep.
-ROLES = """[...document.querySelectorAll("tbody tr")].every((row) => row.getAttribute("role") === "row"
+ROLES = """[...document.querySelectorAll("#rows tr")].every((row) => row.getAttribute("role") === "row"
   && [...row.children].every((cell) => ["cell", "rowheader"].includes(cell.getAttribute("role"))))"""
-ROW = """[...document.querySelectorAll("tbody tr")].find((row) => row.dataset.name === "ticks")"""
+ROW = """rows.get("ticks").node"""
+NAMES = """[...document.querySelectorAll("#rows tr")].map((row) => row.dataset.name)"""
+STATUS = "document.getElementById('status')?.textContent"
+LIVE = f"{STATUS} === 'Live'"
+ALL_SHOWN = f"document.querySelectorAll('#rows tr').length === {SHOWN_STREAMS}"
 
 
 def read(url):
     with urllib.request.urlopen(url, timeout=30) as response:
         return response.read()
+
+
+async def publish(daemon, name, *values):
+    body = "".join(json.dumps(value) + "\n" for value in values).encode()
+    code, answer = await curl(daemon, "--header", "Content-Type: application/x-ndjson", "--data-binary", "@-",
+                              f"http://streamd/streams/{name}", data=body)
+    expect(code == 0 and json.loads(answer) == {"accepted": len(values)}, f"publishing to {name}: {answer}")
+
+
+async def set_window(tab, width, height, scheme="light"):
+    await tab.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    await tab.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
 
 async def violations(browser):
@@ -34,23 +58,35 @@ async def violations(browser):
 async def page_is_live(daemon):
     """the page shows all streams, keeps them up to date, and causes no error and no violation of its policy"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
-        await browser.send(  # all rows are in the window: the lines of others are not drawn
-            "Emulation.setDeviceMetricsOverride", width=1280, height=3000, deviceScaleFactor=1, mobile=False)
+        await set_window(browser, 1280, 3000)  # with all rows: the lines of others are not drawn
         await browser.send("Page.navigate", url=url + "#ticks")  # which subscribes to it
-        await browser.until("document.getElementById('status')?.textContent === 'Live'", "the page is live")
-        await browser.until("document.querySelectorAll('tbody tr').length === 10", "all streams are shown")
+        await browser.until(LIVE, "the page is live")
+        await browser.until(ALL_SHOWN, "all streams are shown")
         await browser.until(f"parseFloat({ROW}.querySelector('.number span').textContent) > 0", "the rate is shown")
         await browser.until(
-            f"({ROW}.querySelector('polyline').getAttribute('points') ?? '').split(' ').length > 2", "the line grows")
-        uptime = await browser.evaluate("document.getElementById('uptime').textContent")
-        await browser.until(f"document.getElementById('uptime').textContent !== {uptime!r}", "the uptime changes")
+            f"({ROW}.querySelector('polyline').getAttribute('points') ?? '').split(' ').length > 1", "the line grows")
+        scale = await browser.evaluate(f"{ROW}.querySelector('.scale').textContent")
+        expect(scale.startswith("max ") and scale.endswith("/s"), f"the scale is {scale}")
+        await browser.send("Page.reload")
+        await browser.until(
+            f"typeof rows !== 'undefined' && rows.has('ticks') && {ROW}.querySelector('polyline').getAttribute('points')?.includes(' ')",
+            "the line is there after a reload")
+        await browser.until(LIVE, "the page is live")
+        facts = await browser.evaluate("document.getElementById('facts').textContent")
+        await browser.until(f"document.getElementById('facts').textContent !== {facts!r}", "the uptime changes")
         words = await browser.evaluate(f"[...{ROW}.children].map((cell) => cell.textContent)")
         expect(words[0] == "ticks" and words[1] == "running", f"the row shows {words}")
         await browser.evaluate("select('never')")
         await browser.until(
-            "[...document.querySelectorAll('tbody tr')].find((row) => row.dataset.name === 'never')"
-            ".querySelector('.message').textContent.includes('404')", "the error of a failing stream is shown")
-        expect(await browser.evaluate("document.getElementById('load').textContent.includes('%')"), "no loop load")
+            "rows.get('never').node.querySelector('.state').textContent.includes('404')", "the failure is in the table")
+        await browser.until(
+            "/Reason.*404.*Next attemptin .*Attempts.* failed/.test(document.getElementById('detail-facts').textContent)",
+            "the panel shows the reason and the next attempt")
+        names = await browser.evaluate(NAMES)
+        expect(names[0] == "never", f"the failing stream is not the first of {names}")
+        facts = await browser.evaluate("document.getElementById('facts').textContent")
+        expect(facts.startswith(f"Failing1Stale0Streams{SHOWN_STREAMS}") and "%" in facts, f"the head shows {facts}")
+        expect(await browser.evaluate("document.title") == "(1) streamd", "the title has no number")
         expect(not browser.errors, f"errors: {browser.errors}")
 
 
@@ -58,7 +94,7 @@ async def page_is_used_by_keyboard(daemon):
     """a stream is selected, closed, filtered and sorted by keyboard; the shown command works"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
         await browser.send("Page.navigate", url=url)
-        await browser.until("document.querySelectorAll('tbody tr').length === 10", "all streams are shown")
+        await browser.until(ALL_SHOWN, "all streams are shown")
         for _ in range(40):
             await browser.press("Tab", 9)
             if await browser.evaluate("document.activeElement.textContent") == "ticks":
@@ -78,15 +114,15 @@ async def page_is_used_by_keyboard(daemon):
             "the row does not get the focus back")
         await browser.evaluate("document.getElementById('filter').focus()")
         await browser.send("Input.insertText", text="TICK")
-        await browser.until("document.querySelectorAll('tbody tr').length === 1", "the filter applies")
+        await browser.until("document.querySelectorAll('#rows tr').length === 1", "the filter applies")
         await browser.evaluate("document.getElementById('filter').select()")
         await browser.press("Backspace", 8)
-        await browser.until("document.querySelectorAll('tbody tr').length === 10", "the filter is gone")
-        await browser.evaluate("document.querySelector('thead button').focus()")
+        await browser.until(ALL_SHOWN, "the filter is gone")
+        await browser.evaluate("document.querySelector('#columns button').focus()")
         await browser.press("Enter", 13, "\r")
-        names = await browser.evaluate("[...document.querySelectorAll('tbody tr')].map((row) => row.dataset.name)")
-        expect(names == sorted(names, reverse=True), f"the order is {names}")
-        expect(await browser.evaluate("document.querySelector('th').ariaSort") == "descending", "aria-sort")
+        names = await browser.evaluate(NAMES)
+        expect(names == sorted(names), f"the order is {names}")
+        expect(await browser.evaluate("document.querySelector('#columns th').ariaSort") == "ascending", "aria-sort")
         expect(not browser.errors, f"errors: {browser.errors}")
 
 
@@ -97,10 +133,7 @@ async def page_is_accessible(daemon):
         await browser.until("document.querySelectorAll('#events li').length === 5", "the selected stream is shown")
         colours = set()
         for width, scheme in [(1280, "light"), (1280, "dark"), (320, "light"), (320, "dark")]:
-            await browser.send(
-                "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-            await browser.send(
-                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            await set_window(browser, width, 800, scheme)
             found = await violations(browser)
             expect(not found, f"{width} pixels, {scheme}: {found}")
             expect(await browser.evaluate(ROLES), "a cell has no role")
@@ -109,6 +142,7 @@ async def page_is_accessible(daemon):
             expect(size <= width, f"the page is {size} pixels wide in a window of {width}")
         expect(len(colours) == 2, f"the backgrounds are {colours}")
         took = await browser.evaluate("""(() => {
+          release();
           const began = performance.now();
           receiveStreams(Array.from({ length: 1000 }, (_, index) => ({ name: `s/${index}`, state: "running" })));
           receiveStats({ ...stats, uptime_microseconds: stats.uptime_microseconds + 1e6, by_stream:
@@ -119,41 +153,253 @@ async def page_is_accessible(daemon):
         expect(took[0] == 1000 and took[1] < 10_000, f"1,000 streams: {took}")
 
 
-async def page_shows_the_fleet(daemon):
-    """the role of the host and staleness are shown for shared streams, as text, without a violation"""
+async def page_shows_foreign_text_as_text(daemon):
+    """names, reasons, hosts of a fleet, keys and events are text in the page and in its commands, whatever they are"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
         await browser.send("Page.navigate", url=url)
-        await browser.until("document.getElementById('status')?.textContent === 'Live'", "the page is live")
+        await browser.until(LIVE, "the page is live")
+        await browser.evaluate("release(); rows.size")
         texts = await browser.evaluate("""(() => {
-          source.close();
           receiveStreams([
             { name: "alone", state: "running", source: "http" },
             { name: "lead", state: "running", source: "http", fleet: { role: "leader", leader: "n1", lag: 0 } },
-            { name: "stale", state: "running", source: "http", message: "stale since 2026-01-01T00:00:00Z",
+            { name: "stale", state: "running", stale_since: 1, source: "http", message: "stale since <i>2026",
               fleet: { role: "follower", leader: "<b>n2", lag: 3 } }]);
-          return [...document.querySelectorAll("tbody tr")].map((row) => row.children[2].textContent);
+          return [...document.querySelectorAll("#rows tr")].map((row) =>
+            row.querySelector(".state").textContent + "|" + row.querySelector(".source").textContent);
         })()""")
-        wanted = ["http", "httpfleet: leader", "httpfleet: follower of <b>n2, 3 behindstale since 2026-01-01T00:00:00Z"]
-        expect(texts == wanted, f"the sources are {texts}")
+        wanted = ["running, stalestale since <i>2026|httpfleet: follower of <b>n2, 3 behind", "running|http",
+                  "running|httpfleet: leader"]
+        expect(texts == wanted, f"the rows are {texts}")
         for width, scheme in [(1280, "light"), (1280, "dark"), (320, "light"), (320, "dark")]:
-            await browser.send(
-                "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-            await browser.send(
-                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            await set_window(browser, width, 800, scheme)
             found = await violations(browser)
             expect(not found, f"{width} pixels, {scheme}: {found}")
+        hostile = """<img src=x onerror=console.error(1)>'"$(id)`id`\\u0000</script>__proto__"""
+        shown = await browser.evaluate(f"""((text) => {{
+          take = () => {{}};
+          receiveStreams([{{ name: text, state: text, source: text, message: text, description: text, type: text,
+            keys: 1, key: "/__proto__/" + text.replaceAll("~", "~0").replaceAll("/", "~1") }}]);
+          select(text);
+          const data = JSON.parse('{{"__proto__":{{}}}}');
+          data["__proto__"][text] = text;
+          Object.defineProperty(data, "__proto__", {{ value: {{ [text]: text }}, enumerable: true }});
+          showEvents([JSON.stringify({{ stream: text, id: 1, time: text, data }}), "{{", "null", "[]", '{{"id":{{}}}}']);
+          return [document.querySelectorAll("img, i, b").length, document.getElementById("key-rows").textContent,
+            document.getElementById("local-command").textContent, document.getElementById("command").textContent];
+        }})({json.dumps(hostile)})""")
+        expect(shown[0] == 0, "text has become markup")
+        expect(hostile in shown[1], f"the keys are {shown[1]}")
+        expect(shlex.split(shown[2]) == ["streamctl", "sub", hostile, "--from", "state"], f"the command is {shown[2]}")
+        expect(len(shlex.split(shown[3])) == 3, f"the command is {shown[3]}")
+        expect(not browser.errors, f"errors: {browser.errors}")
+
+
+async def page_shows_keys(daemon):
+    """the state of a stream with keys is a table that follows changes and removals; the command shows the same"""
+    keys = "[...document.querySelectorAll('#key-rows tr')].map((row) => row.children[0].textContent + row.children[1].textContent)"
+    await publish(daemon, "quotes", {"symbol": "IBM", "price": 1}, {"symbol": "AAPL", "price": 2}, {"symbol": 7})
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await browser.send("Page.navigate", url=url + "#quotes")
+        await browser.until(f"{keys}.length === 3", "the keys are shown")
+        shown = await browser.evaluate(keys)
+        wanted = ['7{"symbol":7}', 'AAPL{"symbol":"AAPL","price":2}', 'IBM{"symbol":"IBM","price":1}']
+        expect([row.replace(" ", "") for row in shown] == wanted, f"the keys are {shown}")
+        command = shlex.split(await browser.evaluate("document.getElementById('command').textContent"))
+        lines = (await asyncio.to_thread(read, command[2] + "&follow=0")).splitlines()
+        expect({json.loads(line)["data"]["symbol"] for line in lines} == {7, "AAPL", "IBM"}, f"the command shows {lines}")
+        await publish(daemon, "quotes", {"symbol": "IBM", "price": 3}, {"symbol": 7, "delisted": True})
+        await browser.until(f"{keys}.length === 2 && {keys}[1].includes('3')", "a key changes, and one goes")
+        found = await violations(browser)
+        expect(not found, f"{found}")
+        expect(not browser.errors, f"errors: {browser.errors}")
+
+
+async def page_has_hints(daemon):
+    """without a stream the page says what to write; on a phone each stream is two lines"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await set_window(browser, 360, 740)
+        await browser.send("Page.navigate", url=url)
+        await browser.until(ALL_SHOWN + " && " + LIVE, "all streams are shown")
+        heights = await browser.evaluate("[...document.querySelectorAll('#rows tr')].map((row) => row.offsetHeight)")
+        lines = await browser.evaluate("""[...document.querySelectorAll("#rows tr")].map((row) =>
+          new Set([...row.children].filter((cell) => cell.offsetHeight > 0).map((cell) =>
+            cell.getBoundingClientRect().top < row.getBoundingClientRect().top + row.offsetHeight / 2 - 8)).size)""")
+        expect(max(heights) < 80 and set(lines) == {2}, f"the rows have {heights} pixels and {lines} lines")
+        await browser.evaluate("release(); receiveStreams([])")
+        expect("timer.every" in await browser.evaluate("document.getElementById('hint').innerText"), "there is no hint")
+        expect(await browser.evaluate("document.getElementById('streams').hidden"), "there is an empty table")
+        for scheme in ["light", "dark"]:
+            await set_window(browser, 360, 740, scheme)
+            found = await violations(browser)
+            expect(not found, f"{scheme}: {found}")
+
+
+async def pages_share_a_browser(daemon):
+    """six windows are live, each with a stream, and stay so over reloads and other streams"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        tabs = [browser] + [await browser.open(in_new_window=True) for _ in range(5)]
+        names = ["ticks", "brief", "ticks", "never", "notes", "ticks"]
+
+        async def all_are_live():
+            for number, tab in enumerate(tabs):
+                expect(await tab.evaluate("document.visibilityState") == "visible", f"window {number} is hidden")
+                await tab.until(f"{LIVE} && selected === {names[number]!r}", f"window {number} is live")
+            before = [await tab.evaluate("stats.uptime_microseconds") for tab in tabs]
+            for number, tab in enumerate(tabs):
+                await tab.until(f"{LIVE} && stats?.uptime_microseconds > {before[number]}", f"window {number} goes on")
+
+        for tab, name in zip(tabs, names):
+            await tab.send("Page.navigate", url=f"{url}#{name}")
+            await tab.until(LIVE, "a window is live")
+        await all_are_live()
+        for number in (0, 5):
+            await tabs[number].send("Page.reload")
+            await tabs[number].until(f"typeof selected !== 'undefined' && {LIVE}", "a reloaded window is live")
+        await tabs[3].evaluate("select('brief')")
+        names[3] = "brief"
+        await all_are_live()
+        expect(not browser.errors, f"errors: {browser.errors}")
+
+
+async def pages_release_what_they_do_not_show(daemon):
+    """of ten tabs the visible one is live, and the others hold no connection; one that is shown again is live"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        tabs = [browser] + [await browser.open() for _ in range(9)]
+        for tab in tabs:
+            await tab.show()
+            await tab.send("Page.navigate", url=f"{url}#ticks")
+            await tab.until(LIVE, "a tab is live")
+        for tab in tabs[:-1]:
+            expect(await tab.evaluate(f"document.hidden && response === null && {STATUS}") == "Paused while hidden",
+                   "a hidden tab is not paused")
+            expect(await tab.evaluate("document.title") == "streamd (paused)", "its title does not say so")
+        await tabs[-1].until("stats?.connections === 1", "one connection is left")
+        for tab in [tabs[2], tabs[7], tabs[2], tabs[0], tabs[2]]:
+            await tab.show()
+            await tab.until(f"{LIVE} && document.querySelectorAll('#events li').length > 3", "a tab that is back is live")
+        expect(not browser.errors, f"errors: {browser.errors}")
+
+
+async def page_comes_back(daemon):
+    """a tab that leaves the page and comes back three times is live each time, at the first attempt"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await browser.send("Page.navigate", url=f"{url}#ticks")
+        await browser.until(LIVE, "the page is live")
+        kept = 0
+        for _ in range(3):
+            await browser.evaluate("window.isKept = true; setPhase = ((set) => (next) => {"
+                                   "if (next === 'lost') console.error('lost'); set(next); })(setPhase)")
+            await browser.send("Page.navigate", url="about:blank")
+            await browser.until("location.href === 'about:blank'", "another page is shown")
+            await browser.evaluate("history.back(); 1")
+            await browser.until(f"location.pathname === '/' && {LIVE} && stats !== null", "the page is live again")
+            kept += await browser.evaluate("window.isKept === true")
+        expect(not browser.errors, f"errors: {browser.errors}")
+        return kept
+
+
+async def page_says_why_it_waits(daemon):
+    """a page that gets no connection says so, and is live once it gets one; a stream that is refused is no obstacle"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await browser.send("Page.navigate", url=url)
+        await browser.until(LIVE, "the page is live")
+        await browser.evaluate("""release();
+          var held = Array.from({ length: 6 }, () => new AbortController());
+          var begun = 0;
+          for (const { signal } of held) {
+            fetch("/streams/notes?as=ndjson&ids=1", { signal, cache: "no-store" }).then(() => begun += 1).catch(() => {});
+          }""")
+        await browser.until("begun === 6", "the connections are taken")
+        await browser.evaluate("take()")
+        await browser.until(f"{STATUS} === 'Waiting for a connection'", "the page waits")
+        expect(await browser.evaluate("getComputedStyle(document.getElementById('status')).color !== "
+                                      "getComputedStyle(document.body).getPropertyValue('--good')"), "it looks live")
+        await browser.evaluate("held[0].abort()")
+        await browser.until(LIVE, "it is live once there is a connection")
+        await browser.evaluate("rows.get('quotes').entry.keys = 1, rows.get('notes').entry.key = '/x',"
+                               "rows.get('notes').entry.keys = 1, select('notes')")
+        await browser.until("document.getElementById('events-status').textContent.includes('has no keys')", "a reason")
+        await browser.until(LIVE, "the others stay live")
+
+
+# Streams as an installation could have them, and one second of them.
+EXAMPLE = """(() => {
+  release();
+  take = () => {};
+  const now = Date.now() * 1000, day = 86400e6;
+  const names = {
+    quotes: ["Prices of six symbols", "http", "running", 40, 4], trades: ["", "http", "running", 900, 31],
+    "weather/berlin": ["", "http", "failing", 0.02, 2], "weather/lisbon": ["", "http", "running", 0.02, 1],
+    rates: ["Once an hour", "http", "running", 0, 3], build: ["Lines of the build", "publish", "running", 6, 1],
+    sensor: ["", "exec", "running", 10, 12], "home/doors": ["", "publish", "running", 0.05, 1],
+    audit: ["", "exec", "idle", 0, 0], clock: ["Once a second", "timer", "running", 1, 5],
+  };
+  const wave = (index, name) => Math.max(0, 1 + 0.5 * Math.sin(index / (3 + name.length)) + 0.3 * Math.sin(index * name.length))
+    * (name === "build" && index % 20 > 8 ? 0.05 : 1);
+  const all = Object.entries(names).sort(([one], [other]) => one < other ? -1 : 1);
+  const stats = (seconds) => ({ version: "0.2.0", uptime_seconds: 262000 + seconds,
+    uptime_microseconds: (262000 + seconds) * 1e6, connections: 23,
+    busy_microseconds: [seconds * 41e3, seconds * 27e3], by_stream: all.map(([name, [, source, state, rate, subscribers]]) => ({
+      name, state, subscribers, lag: 0, events_in: Math.round(rate * (1e5 + seconds * wave(59, name))),
+      bytes_in: Math.round(97 * rate * (1e5 + seconds * wave(59, name))), events_out: Math.round(rate * subscribers * 1e5),
+      newest: now - (rate > 0 ? 1e6 / rate : name === "rates" ? 2.2 * 3600e6 : day),
+      ...(name === "weather/berlin" && { upstream: { attempts: 8640, failures: 12, next_attempt: now + 42e6,
+        last_answer: now - 754e6 } }) })) });
+  receive({ stream: "$streams", data: all.map(([name, [description, source, state]]) => ({ name, description, source, state,
+    type: "application/json", last_id: 1,
+    ...(name === "quotes" && { keys: 6, key: "/symbol" }),
+    ...(name === "weather/berlin" && { message: "HTTP 503 from api.weather.example" }),
+    ...(name === "rates" && { stale_since: now - 4e9, message: "stale since 09:00: nothing has come for longer than expect_every, 1h" }),
+  })) });
+  receive({ stream: "$history", data: { seconds: 5, by_stream: all.filter(([, [, , , rate]]) => rate > 0).map(
+    ([name, [, , , rate]]) => { const events = Array.from({ length: 60 }, (_, index) => rate < 0.5
+      ? (index % Math.round(1 / rate / 5) === 0 ? 1 : 0) : Math.round(5 * rate * wave(index, name)));
+      return { name, events, bytes: events.map((count) => count * 97) }; }) } });
+  receive({ stream: "$stats", data: stats(0) });
+  receive({ stream: "$stats", data: stats(1) });
+  setPhase("live");
+})()"""
+
+
+async def page_has_pictures(daemon):
+    """pictures of the page for its documentation, of a few tens of kilobytes each"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await browser.send("Page.navigate", url=url)
+        await browser.until(LIVE, "the page is live")
+        await browser.evaluate(EXAMPLE)
+        for name, width, height, scheme, step in [
+                ("page", 1280, 500, "light", ""), ("page-phone", 360, 640, "dark", ""),
+                ("page-stream", 1000, 640, "dark", """
+            select("quotes");
+            const symbols = ["AAPL", "AMZN", "GOOG", "IBM", "MSFT", "NVDA"];
+            showEvents(symbols.map((symbol, index) => JSON.stringify({ stream: "quotes", id: 1795410570741915 + index,
+              time: `2026-11-23T09:10:30.${171 + 37 * index}Z`, data: { symbol, price: 140 + 17 * index } })));
+            document.activeElement.blur();""")]:
+            await set_window(browser, width, height, scheme)
+            await browser.evaluate(f"{{ {step} }}; scrollTo(0, 0); new Promise(requestAnimationFrame)")
+            await browser.until("[...document.querySelectorAll('#rows polyline')].some((line) => line.getAttribute('points'))",
+                                "the lines are drawn")
+            picture = base64.b64decode((await browser.send("Page.captureScreenshot", format="png"))["data"])
+            expect(5_000 < len(picture) < 200_000, f"{name}.png has {len(picture)} bytes")
+            if PICTURES:
+                (PICTURES / f"{name}.png").write_bytes(with_palette(picture))
 
 
 async def page_recovers(daemon):
     """the page shows that it is disconnected, and recovers by itself"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
         await browser.send("Page.navigate", url=url)
-        await browser.until("document.getElementById('status')?.textContent === 'Live'", "the page is live")
+        await browser.until(LIVE, "the page is live")
         daemon.stop()
         await browser.until(
             "document.getElementById('status').textContent.startsWith('Disconnected since')", "it is disconnected")
         daemon.start()
-        await browser.until("document.getElementById('status').textContent === 'Live'", "the page is live again")
+        await browser.until(LIVE, "the page is live again")
 
 
-CHECKS = [page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_the_fleet, page_recovers]
+CHECKS = [
+    page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_foreign_text_as_text, page_shows_keys,
+    page_has_hints, pages_share_a_browser, pages_release_what_they_do_not_show, page_comes_back, page_says_why_it_waits,
+    page_recovers, page_has_pictures,
+]

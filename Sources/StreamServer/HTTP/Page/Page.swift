@@ -38,34 +38,64 @@ enum Page {
     <body>
     <header>
     <h1>streamd <span id="version"></span></h1>
-    <dl id="facts">
-    <div><dt>Uptime</dt><dd id="uptime">–</dd></div>
-    <div hidden><dt>Connections</dt><dd id="connections">–</dd></div>
-    <div hidden><dt>Loop load</dt><dd id="load">–</dd></div>
-    </dl>
-    <p id="status" role="status">Connecting…</p>
+    <p><span id="status" role="status" class="waiting">Waiting for a connection</span> <span id="retry"></span></p>
+    <dl id="facts"></dl>
+    <p id="trouble" role="status" class="bad"></p>
     </header>
     <noscript><p>This page requires JavaScript. The same data: <code>/streams</code>, <code>/stats</code> and
     <code>/metrics</code>.</p></noscript>
     <main>
-    <section id="detail" aria-labelledby="detail-name" hidden>
-    <h2 id="detail-name" tabindex="-1"></h2>
-    <button id="close" type="button">Close</button>
-    <p id="description"></p>
-    <p id="command-label">The same on the command line:</p>
-    <pre tabindex="0" role="region" aria-labelledby="command-label"><code id="command"></code></pre>
-    <h3 id="events-label">Newest events first</h3>
-    <p id="events-status" role="status"></p>
-    <ol id="events" tabindex="0" aria-labelledby="events-label"></ol>
-    </section>
-    <section aria-labelledby="streams-label">
+    <section id="streams" aria-labelledby="streams-label">
+    <div class="tools">
     <h2 id="streams-label">Streams</h2>
-    <p class="tools"><label for="filter">Filter</label>
-    <input id="filter" type="search" autocomplete="off" spellcheck="false"> <span id="shown" role="status"></span></p>
+    <label for="filter">Filter</label> <input id="filter" type="search" autocomplete="off" spellcheck="false">
+    <span id="shown" role="status"></span>
+    </div>
     <table aria-labelledby="streams-label">
     <thead><tr id="columns"></tr></thead>
     <tbody id="rows"></tbody>
     </table>
+    </section>
+    <section id="hint" aria-labelledby="hint-label" hidden>
+    <h2 id="hint-label">No stream yet</h2>
+    <p>There is no stream that this client may read or publish to. A first one, in
+    <code>/etc/streamd/streamd.d/first.toml</code>:</p>
+    <pre tabindex="0" role="region" aria-label="Configuration"><code>[streams.clock]
+    timer.every = "1s"
+
+    [streams.notes]
+    type = "text/plain"
+    publish = true</code></pre>
+    <p>Then <code>systemctl reload streamd</code>: this page shows them at once. If there are streams already, their
+    <code>read</code> and <code>write</code> do not admit this client; over TCP, only <code>"*"</code> does.</p>
+    </section>
+    <section id="detail" aria-labelledby="detail-name" hidden>
+    <div class="tools">
+    <h2 id="detail-name" tabindex="-1"></h2>
+    <button id="close" type="button">Close</button>
+    </div>
+    <p id="description"></p>
+    <dl id="detail-facts"></dl>
+    <div class="charts">
+    <p id="events-chart">Events, last 5 min</p>
+    <p id="bytes-chart">Data, last 5 min</p>
+    </div>
+    <section id="keys" aria-labelledby="keys-label">
+    <h3 id="keys-label">Keys</h3>
+    <div class="scrolled" tabindex="0" role="group" aria-labelledby="keys-label">
+    <table aria-labelledby="keys-label">
+    <thead><tr><th scope="col">Key</th><th scope="col">Newest event</th><th scope="col" class="number">Time</th></tr></thead>
+    <tbody id="key-rows"></tbody>
+    </table>
+    </div>
+    <p id="keys-status"></p>
+    </section>
+    <h3 id="events-label">Newest events first</h3>
+    <p id="events-status" role="status"></p>
+    <ol id="events" class="scrolled" tabindex="0" aria-labelledby="events-label"></ol>
+    <h3 id="command-label">The same on the command line</h3>
+    <pre tabindex="0" role="region" aria-labelledby="command-label"><code id="command"></code>
+    <code id="local-command"></code></pre>
     </section>
     </main>
     <script>

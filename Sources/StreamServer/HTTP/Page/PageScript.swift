@@ -3,42 +3,48 @@ extension Page {
   static let script = #"""
 
     "use strict";
-    const samples = 60, shownEvents = 50, shownCharacters = 4000, silentTime = 10000;
+    const shownEvents = 50, shownCharacters = 4000, shownKeys = 200, mostKeys = 1000, mostCharacters = 4e6;
+    const silentTime = 10000;
     const byId = (id) => document.getElementById(id);
     const rows = new Map();
     const collator = new Intl.Collator("en", { numeric: true });
-    let order = { key: "name", direction: 1 };
-    let stats = null, selected = null, following = null;
+    const isBad = (row) => ["failing", "failed"].includes(row.entry.state);
+    const isStale = (row) => row.entry.stale_since !== undefined;
+    const ranks = ["failed", "failing", "stale", "blocked", "waiting"];  // the others follow, by name
+    let order = { key: "state", direction: 1 };
+    let stats = null, period = 5, selected = null;
 
-    // Columns: what a row shows, and what it is sorted by.
+    // Columns: what a row shows, and what it is sorted by. Narrow windows show those that are always there.
     const columns = [
-      { key: "name", title: "Stream", value: (row) => row.name },
-      { key: "state", title: "State", value: (row) => row.entry.state ?? "", text: (row) => row.entry.state ?? "" },
+      { key: "name", title: "Stream", isAlways: true, value: (row) => row.name },
+      { key: "state", title: "State", isAlways: true, value: rank, text: stateText },
       { key: "source", title: "Source", value: (row) => row.entry.source ?? "", text: (row) => row.entry.source ?? "" },
-      { key: "events", title: "Events/s", isNumber: true, value: (row) => row.events.at(-1) ?? -1,
-        text: (row) => rate(row.events), line: (row) => row.events },
-      { key: "bytes", title: "Bytes/s", isNumber: true, value: (row) => row.bytes.at(-1) ?? -1,
-        text: (row) => rate(row.bytes), line: (row) => row.bytes },
+      { key: "events", title: "Events", isNumber: true, isAlways: true, value: (row) => rate(row, "events") ?? -1,
+        text: (row) => quantity(rate(row, "events"), "/s") },
+      { key: "chart", title: "Last 5 min", isNumber: true, isAlways: true,
+        value: (row) => row.recent.events.reduce((sum, value) => sum + value, 0) },
+      { key: "bytes", title: "Data", isNumber: true, value: (row) => rate(row, "bytes") ?? -1,
+        text: (row) => quantity(rate(row, "bytes"), "B/s") },
       { key: "subscribers", title: "Subscribers", isNumber: true, value: (row) => row.counts?.subscribers ?? -1,
-        text: (row) => number(row.counts?.subscribers) },
-      { key: "lag", title: "Lag", isNumber: true, value: (row) => row.counts?.lag ?? -1,
-        text: (row) => number(row.counts?.lag) },
-      { key: "age", title: "Newest event", isNumber: true, value: (row) => -(row.counts?.newest ?? 0),
-        text: (row) => row.counts?.newest ? duration(Date.now() / 1000 - row.counts.newest / 1e6) + " ago" : "none" },
+        text: (row) => quantity(row.counts?.subscribers) },
+      { key: "lag", title: "Lag", isNumber: true, value: (row) => row.counts?.lag ?? -1, text: lagText },
+      { key: "age", title: "Newest event", isNumber: true, isAlways: true, value: (row) => -(row.counts?.newest ?? 0),
+        text: (row) => ago(row.counts?.newest) || "none" },
     ];
 
     // Text.
 
-    function number(value) {
+    function quantity(value, unit = "") {
       if (value === undefined || value === null) return "–";
-      if (value < 10 && !Number.isInteger(value)) return value.toFixed(1);
-      for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-        if (value >= size * 10) return (value / size).toFixed(value >= size * 100 ? 0 : 1) + " " + unit;
+      let prefix = "";
+      for (const [name, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+        if (value < size * 10) continue;
+        [prefix, value] = [name, value / size];
+        break;
       }
-      return String(Math.round(value));
+      const digits = Number.isInteger(value) || value >= 100 ? Math.round(value) : value.toFixed(value < 0.1 ? 2 : 1);
+      return `${digits}${prefix || /^\w/.test(unit) ? "\u00a0" : ""}${prefix}${unit}`;
     }
-
-    const rate = (values) => number(values.at(-1));
 
     function duration(seconds) {
       seconds = Math.max(0, Math.floor(seconds));
@@ -49,18 +55,43 @@ extension Page {
       return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
     }
 
+    // Times are microseconds since the epoch.
+    const ago = (time) => time ? duration(Date.now() / 1000 - time / 1e6) + " ago" : "";
+
+    function until(time) {
+      if (!time) return "";
+      const seconds = time / 1e6 - Date.now() / 1000;
+      return seconds < 1 ? "now" : `in ${duration(seconds)}, at ${new Date(time / 1000).toLocaleTimeString()}`;
+    }
+
+    function rank(row) {
+      const found = ranks.indexOf(isBad(row) ? row.entry.state : isStale(row) ? "stale" : row.entry.state);
+      return found < 0 ? ranks.length : found;
+    }
+
+    function stateText(row) {
+      return (row.entry.state ?? "") + (isStale(row) ? ", stale" : "");
+    }
+
+    function lagText(row) {
+      const lag = row.counts?.lag;
+      return lag === undefined ? "–" : quantity(lag) + (lag === 1 ? " event" : " events");
+    }
+
+    // Of the last second, or of the last period of the history.
+    const rate = (row, key) => row.rates?.[key] ?? row.recent[key].at(-1);
+
     // The role of this host for a stream that hosts share.
     function fleet(shared) {
       if (!shared) return "";
       const leader = shared.role === "follower" && shared.leader ? ` of ${shared.leader}` : "";
-      const lag = shared.lag > 0 ? `, ${number(shared.lag)} behind` : "";
+      const lag = shared.lag > 0 ? `, ${quantity(shared.lag)} behind` : "";
       return `fleet: ${shared.role ?? "shared"}${leader}${lag}`;
     }
 
     // When a fetch last found that the newest event is still the present one.
     function fresh(counts) {
-      if (!counts?.fresh || counts.fresh < (counts.newest ?? 0) + 1e6) return "";
-      return `fresh ${duration(Date.now() / 1000 - counts.fresh / 1e6)} ago`;
+      return counts?.fresh && counts.fresh >= (counts.newest ?? 0) + 1e6 ? `fresh ${ago(counts.fresh)}` : "";
     }
 
     function setText(node, text) { if (node.textContent !== text) node.textContent = text; }
@@ -72,10 +103,38 @@ extension Page {
       return node;
     }
 
+    function setFacts(list, facts) {
+      facts = facts.filter(([, text]) => text);
+      while (list.childElementCount > facts.length) list.lastChild.remove();
+      facts.forEach(([title, text, isTrouble], index) => {
+        const fact = list.children[index] ?? list.appendChild(make("div"));
+        if (!fact.firstChild) fact.append(make("dt"), make("dd"));
+        setText(fact.firstChild, title);
+        setText(fact.lastChild, text);
+        fact.lastChild.className = isTrouble ? "bad" : "";
+      });
+    }
+
+    // Charts: a line over the periods of the history, with its largest value as the scale.
+
     function makeSVG(name, attributes) {
       const node = document.createElementNS("http://www.w3.org/2000/svg", name);
       for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
       return node;
+    }
+
+    function makeChart(parent) {
+      const svg = makeSVG("svg", { viewBox: "0 0 60 16", preserveAspectRatio: "none", "aria-hidden": "true" });
+      svg.append(makeSVG("path", { d: "M0 15.5H60" }), makeSVG("polyline", {}));
+      parent.append(svg, make("span", "scale"));
+      return parent;
+    }
+
+    function drawChart(chart, values, unit) {
+      const top = Math.max(...values, 0);
+      chart.querySelector("polyline").setAttribute("points", top > 0 ? values.map((value, index) =>
+        `${60 - values.length + index + 0.5},${(15 - 14 * value / top).toFixed(1)}`).join(" ") : "");
+      setText(chart.querySelector(".scale"), top > 0 ? `max ${quantity(top, unit)}` : "none");
     }
 
     // The table. Roles are explicit, because narrow windows show rows as blocks.
@@ -85,17 +144,21 @@ extension Page {
         const row = rows.get(entry.target.dataset.name);
         if (!row) continue;
         row.isVisible = entry.isIntersecting;
-        if (row.isVisible) drawLines(row);
+        if (row.isVisible) drawChart(row.chart, row.recent.events, "/s");
       }
     }, { rootMargin: "200px" });
 
+    function className(column) {
+      return (column.isNumber ? "number " : "") + (column.isAlways ? column.key : "wide " + column.key);
+    }
+
     function makeHeader() {
-      document.querySelector("table").setAttribute("role", "table");
-      document.querySelector("thead").setAttribute("role", "rowgroup");
+      document.querySelector("#streams table").setAttribute("role", "table");
+      document.querySelector("#streams thead").setAttribute("role", "rowgroup");
       byId("rows").setAttribute("role", "rowgroup");
       byId("columns").setAttribute("role", "row");
       for (const column of columns) {
-        const cell = make("th");
+        const cell = make("th", className(column));
         cell.scope = "col";
         cell.setAttribute("role", "columnheader");
         const button = make("button", "", column.title);
@@ -123,12 +186,12 @@ extension Page {
     }
 
     function makeRow(name) {
-      const row = { name, entry: {}, counts: null, events: [], bytes: [], cells: {}, lines: {}, isVisible: false };
+      const row = { name, entry: {}, counts: null, rates: null, recent: { events: [], bytes: [] }, cells: {} };
       row.node = make("tr");
       row.node.dataset.name = name;
       row.node.setAttribute("role", "row");
       for (const column of columns) {
-        const cell = make(column.key === "name" ? "th" : "td", column.isNumber ? "number" : "");
+        const cell = make(column.key === "name" ? "th" : "td", className(column));
         row.node.append(cell);
         if (column.key === "name") {
           cell.scope = "row";
@@ -141,18 +204,13 @@ extension Page {
           cell.append(row.button);
           continue;
         }
-        cell.dataset.column = column.title;
         cell.setAttribute("role", "cell");
         row.cells[column.key] = cell.appendChild(make("span"));
-        if (column.line) {
-          const svg = makeSVG("svg", { viewBox: "0 0 60 16", preserveAspectRatio: "none", "aria-hidden": "true" });
-          row.lines[column.key] = svg.appendChild(makeSVG("polyline", {}));
-          cell.append(svg);
-        }
       }
-      row.fleet = row.cells.source.parentNode.appendChild(make("span", "fleet"));
-      row.fresh = row.cells.age.parentNode.appendChild(make("span", "fleet"));
-      row.message = row.cells.source.parentNode.appendChild(make("span", "message"));
+      row.chart = makeChart(row.cells.chart);
+      row.fleet = row.cells.source.parentNode.appendChild(make("span", "more"));
+      row.fresh = row.cells.age.parentNode.appendChild(make("span", "more"));
+      row.message = row.cells.state.parentNode.appendChild(make("span", "more"));
       rows.set(name, row);
       observer.observe(row.node);
       return row;
@@ -160,20 +218,10 @@ extension Page {
 
     function show(row) {
       for (const column of columns) if (column.text) setText(row.cells[column.key], column.text(row));
-      row.cells.state.parentNode.className = ["failing", "failed"].includes(row.entry.state) || row.entry.stale_since ? "bad" : "";
+      row.cells.state.className = isBad(row) || isStale(row) ? "bad" : "";
       setText(row.fleet, fleet(row.entry.fleet));
       setText(row.fresh, fresh(row.counts));
       setText(row.message, row.entry.message ?? "");
-      if (row.isVisible) drawLines(row);
-    }
-
-    function drawLines(row) {
-      for (const column of columns) {
-        if (!column.line) continue;
-        const values = column.line(row), top = Math.max(...values, 1e-9);
-        row.lines[column.key].setAttribute("points", values.map((value, index) =>
-          `${samples - values.length + index},${(15 - 14 * value / top).toFixed(1)}`).join(" "));
-      }
     }
 
     // Moves no row that is at its place, and keeps the focus.
@@ -181,7 +229,7 @@ extension Page {
       const wanted = byId("filter").value.trim().toLowerCase();
       const column = columns.find((column) => column.key === order.key);
       const list = [...rows.values()].filter((row) =>
-        [row.name, row.entry.state, row.entry.source, fleet(row.entry.fleet), row.entry.message,
+        [row.name, stateText(row), row.entry.source, fleet(row.entry.fleet), row.entry.message,
           row.entry.description].some((text) => text?.toLowerCase().includes(wanted)));
       list.sort((one, other) => {
         const [a, b] = [column.value(one), column.value(other)];
@@ -199,7 +247,7 @@ extension Page {
         removed.remove();
       }
       if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
-      setText(byId("shown"), list.length === rows.size ? `${rows.size} streams` : `${list.length} of ${rows.size} streams`);
+      setText(byId("shown"), list.length === rows.size ? "" : `${list.length} of ${rows.size} streams`);
     }
 
     // What the server sends.
@@ -214,111 +262,280 @@ extension Page {
       }
       for (const entry of entries) {
         const row = rows.get(entry.name) ?? makeRow(entry.name);
+        if (refusal && entry.name === selected && row.entry.state !== entry.state) {
+          refusal = "";
+          setTimeout(restart);
+        }
         row.entry = entry;
         show(row);
       }
       arrange();
+      showHead();
+      [byId("streams").hidden, byId("hint").hidden] = [rows.size === 0, rows.size > 0];
       if (selected) describe(rows.get(selected));
       else selectFromAddress();
     }
 
     function receiveStats(next) {
       const elapsed = stats ? (next.uptime_microseconds - stats.uptime_microseconds) / 1e6 : 0;
-      setText(byId("version"), next.version);
-      setText(byId("uptime"), duration(next.uptime_seconds));
-      byId("connections").parentNode.hidden = next.connections === undefined;
-      setText(byId("connections"), number(next.connections));
-      byId("load").parentNode.hidden = next.busy_microseconds === undefined;
-      if (elapsed > 0 && next.busy_microseconds && stats.busy_microseconds) {
-        setText(byId("load"), next.busy_microseconds.map((busy, index) =>
-          Math.round(Math.max(0, busy - stats.busy_microseconds[index]) / elapsed / 1e4) + " %").join(", "));
-      }
       for (const counts of next.by_stream) {
         const row = rows.get(counts.name);
         if (!row) continue;
-        if (elapsed < 0) [row.counts, row.events, row.bytes] = [null, [], []];
-        if (row.counts && elapsed > 0) {
-          for (const [values, key] of [[row.events, "events_in"], [row.bytes, "bytes_in"]]) {
-            values.push(Math.max(0, counts[key] - row.counts[key]) / elapsed);
-            if (values.length > samples) values.shift();
-          }
-        }
+        const change = (key) => Math.max(0, counts[key] - row.counts[key]) / elapsed;
+        row.rates = elapsed > 0 && row.counts ? { events: change("events_in"), bytes: change("bytes_in") } : null;
         row.counts = counts;
         row.entry.state = counts.state ?? row.entry.state;
         show(row);
       }
-      stats = next;
+      const load = elapsed > 0 && next.busy_microseconds && stats.busy_microseconds
+        ? next.busy_microseconds.map((busy, index) =>
+          Math.round(Math.max(0, busy - stats.busy_microseconds[index]) / elapsed / 1e4) + "\u00a0%").join(", ") : "–";
+      stats = { ...next, load };
+      showHead();
       if (!["name", "source"].includes(order.key)) arrange();
+      if (selected) describe(rows.get(selected));
     }
 
-    // The connection. It is made anew each time, rather than continued, so that it begins with the present state.
+    function receiveHistory(history) {
+      period = history.seconds;
+      for (const { name, events = [], bytes = [] } of history.by_stream) {
+        const row = rows.get(name);
+        if (!row) continue;
+        row.recent = { events: events.map((count) => count / period), bytes: bytes.map((count) => count / period) };
+        show(row);
+        if (row.isVisible) drawChart(row.chart, row.recent.events, "/s");
+      }
+      if (selected) drawDetail(rows.get(selected));
+    }
 
-    let source = null, lostAt = null, receivedAt = 0, delay = 1000;
+    const count = (list, test) => list.reduce((sum, each) => sum + (test(each) ? 1 : 0), 0);
 
-    function connect() {
-      source = new EventSource("/streams/$streams,$stats?as=sse&from=latest");
-      receivedAt = Date.now();
-      const receive = (name, handle) => source.addEventListener(name, (event) => {
-        receivedAt = Date.now();
-        if (lostAt !== null || !byId("status").dataset.live) {
-          setText(byId("status"), "Live");
-          [byId("status").className, byId("status").dataset.live, lostAt, delay] = ["", "true", null, 1000];
-          document.querySelector("table").className = "";
-          document.title = "streamd";
+    function showHead() {
+      const all = [...rows.values()], failing = count(all, isBad), stale = count(all, (row) => !isBad(row) && isStale(row));
+      setText(byId("version"), stats?.version ?? "");
+      setFacts(byId("facts"), [
+        ["Failing", String(failing), failing > 0], ["Stale", String(stale), stale > 0], ["Streams", String(rows.size)],
+        ["Uptime", stats ? duration(stats.uptime_seconds) : "–"],
+        ["Connections", stats?.connections === undefined ? "" : quantity(stats.connections)],
+        ["Loop load", stats?.busy_microseconds ? stats.load : ""],
+      ]);
+      setText(byId("trouble"), [
+        stats?.configuration_error && `The configuration has errors, and a former one is served: ${stats.configuration_error}`,
+        stats?.fleet?.startsWith("not") && `Fleet: ${stats.fleet}`,
+      ].filter(Boolean).join("; "));
+      showTitle(failing + stale);
+    }
+
+    // The connection: one response for all that is shown, because a browser gives all tabs together six connections. It is
+    // made anew each time, rather than continued, so that it begins with the present state. A hidden page has none.
+
+    let response = null, refusal = "";
+    let phase = "waiting", lostAt = null, problem = "", retryAt = 0, delay = 1000, receivedAt = 0;
+
+    const encoded = (name) => name.split("/").map(encodeURIComponent).join("/").replaceAll("'", "%27");
+    const address = (names, starts, more = "") =>
+      `/streams/${names.map(encoded).join(",")}?as=ndjson&ids=1${more}&from=${starts.join(",")}`;
+
+    function take() {
+      if (response || document.hidden) return;
+      response = new AbortController();
+      stats = null;
+      read(response.signal);
+    }
+
+    function release() {
+      response?.abort();
+      response = null;
+      if (document.hidden) setPhase("paused");
+    }
+
+    function restart() {
+      release();
+      take();
+    }
+
+    function setPhase(next) {
+      phase = next;
+      if (next !== "waiting") showPhase();  // that is shown if it lasts
+    }
+
+    function showPhase() {
+      const wait = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
+      const lost = lostAt && `Disconnected since ${lostAt.toLocaleTimeString()}`;
+      const text = { waiting: lost ?? "Waiting for a connection", live: "Live", paused: "Paused while hidden",
+        lost: problem ? `Refused: ${problem}` : lost }[phase];
+      setText(byId("status"), text);
+      byId("status").className = phase === "waiting" && lost ? "lost" : phase;
+      setText(byId("retry"), phase === "lost" ? `Next attempt in ${wait} s` : phase === "waiting" && lost
+        ? "Waiting for a connection" : "");
+      document.querySelector("#streams table").className = phase === "live" ? "" : "old";
+      showTitle();
+    }
+
+    let troubles = 0;
+
+    function showTitle(next = troubles) {
+      troubles = next;
+      document.title = phase === "live" ? (troubles > 0 ? `(${troubles}) streamd` : "streamd")
+        : phase === "waiting" && !lostAt ? "streamd" : phase === "paused" ? "streamd (paused)" : "streamd (disconnected)";
+    }
+
+    const pause = (milliseconds, signal) => new Promise((done) => {
+      setTimeout(done, milliseconds);
+      signal.addEventListener("abort", done);
+    });
+
+    async function read(signal) {
+      while (!signal.aborted) {
+        const name = refusal ? null : selected;
+        setPhase("waiting");
+        problem = "";
+        let wait = delay;
+        try {
+          const answer = await fetch(requestFor(name), { signal, cache: "no-store" });
+          if (answer.ok) {
+            await readLines(answer.body, name, signal);
+          } else {
+            const detail = (await answer.json()).detail ?? answer.statusText;
+            if (name !== null && answer.status !== 503) {
+              refuse(detail);
+              continue;
+            }
+            problem = detail;
+            wait = Math.max(wait, 1000 * Math.min(60, Number(answer.headers.get("Retry-After")) || 0));
+          }
+        } catch {}
+        if (signal.aborted) return;
+        if (name !== null && rows.get(name)?.entry.state === "failed") {  // which ends the response
+          refuse("The stream has failed");
+          continue;
         }
-        handle(JSON.parse(event.data));
-      });
-      receive("$streams", receiveStreams);
-      receive("$stats", receiveStats);
-      source.addEventListener("end", disconnect);
-      source.addEventListener("error", disconnect);
+        lostAt ??= new Date();
+        retryAt = Date.now() + wait;
+        setPhase("lost");
+        delay = Math.min(delay * 2, 10000);
+        await pause(wait, signal);
+      }
     }
 
-    function disconnect() {
-      if (!source) return;
-      source.close();
-      source = null;
-      lostAt ??= new Date();
-      byId("status").className = "lost";
-      setText(byId("status"), `Disconnected since ${lostAt.toLocaleTimeString()}; reconnecting`);
-      document.querySelector("table").className = "stale";
-      document.title = "streamd (disconnected)";
-      setTimeout(connect, delay);
-      delay = Math.min(delay * 2, 10000);
+    function requestFor(name) {
+      const [names, starts] = [["$streams", "$stats", "$history"], ["latest", "latest", "latest"]];
+      if (name !== null) {
+        names.push(name);
+        starts.push(start(rows.get(name)));
+      }
+      return address(names, starts, "&on_lag=latest");
     }
 
-    // One stream and its newest events.
+    // The selected stream cannot be read: the others are shown without it.
+    function refuse(detail) {
+      refusal = detail;
+      setText(byId("events-status"), detail);
+    }
 
-    const address = (name, query) => "/streams/" + name.split("/").map(encodeURIComponent).join("/")
-      .replaceAll("'", "%27") + "?" + query;
+    // Reads as fast as lines come, since a slow reader delays a stream that drops nothing.
+    async function readLines(body, name, signal) {
+      receivedAt = Date.now();
+      let events = [], size = 0, rest = "";
+      if (name !== null) clearEvents();
+      const flush = () => {
+        if (events.length > 0 && name === selected) showEvents(events);
+        [events, size] = [[], 0];
+      };
+      const timer = setInterval(flush, 250);
+      signal.addEventListener("abort", () => clearInterval(timer));
+      try {
+        const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+        for (;;) {
+          const { value, done } = await reader.read();
+          if (done || signal.aborted) return;
+          const lines = value.split("\n");
+          lines[0] = rest + lines[0];
+          rest = lines.pop();
+          for (const line of lines) {
+            if (line.startsWith('{"stream":"$')) {
+              receive(JSON.parse(line));
+            } else {
+              events.push(line);
+              size += line.length;
+            }
+          }
+          if (size > mostCharacters) flush();
+        }
+      } finally {
+        clearInterval(timer);
+      }
+    }
+
+    function receive({ stream, data }) {
+      receivedAt = Date.now();
+      if (stream === "$streams") receiveStreams(data);
+      if (stream === "$history") receiveHistory(data);
+      if (stream !== "$stats") return;
+      receiveStats(data);
+      if (phase === "live") return;
+      [lostAt, delay] = [null, 1000];
+      setPhase("live");
+    }
+
+    // One stream.
+
+    const keys = new Map();
+
+    // A state with few keys is read as such, as a table; otherwise the newest events.
+    const hasTable = (row) => row.entry.key !== undefined && !row.entry.incomplete_since && row.entry.keys <= mostKeys;
+    const start = (row) => hasTable(row) ? "state" : "-20";
 
     function describe(row) {
-      const isJSON = /^application\/([^;]*\+)?json\b/.test(row.entry.type ?? "");
-      setText(byId("description"), [row.entry.description, row.entry.type, row.entry.source].filter(Boolean).join(" · "));
-      setText(byId("command"),
-        `curl -N '${location.origin}${address(row.name, isJSON ? "as=ndjson" : "as=ndjson&ids=1")}'`);
+      const { entry, counts } = row, upstream = counts?.upstream;
+      setText(byId("description"), [entry.description, entry.type, entry.source].filter(Boolean).join(" · "));
+      setFacts(byId("detail-facts"), [
+        ["State", stateText(row), isBad(row) || isStale(row)],
+        ["Reason", entry.message ?? ""],
+        ["Next attempt", until(upstream?.next_attempt)],
+        ["Last success", ago(upstream?.last_answer)],
+        ["Attempts", upstream ? `${quantity(upstream.attempts)}, ${quantity(upstream.failures)} failed` : ""],
+        ["Subscribers", quantity(counts?.subscribers)],
+        ["Lag", lagText(row)],
+        ["Events", counts ? `${quantity(counts.events_in)} in, ${quantity(counts.events_out)} out` : ""],
+        ["Newest event", [ago(counts?.newest) || "none", fresh(counts)].filter(Boolean).join(", ")],
+        ["Keys", entry.keys === undefined ? "" : quantity(entry.keys) + (entry.key ? ` at ${entry.key}` : "")],
+        ["State of keys", quantity(counts?.state_bytes, "B").replace("–", "")],
+        ["Malformed", entry.malformed > 0 ? quantity(entry.malformed) : "", true],
+        ["Errors", entry.errors > 0 ? quantity(entry.errors) : "", true],
+        ["Fleet", fleet(entry.fleet).replace("fleet: ", "")],
+      ]);
+      const quoted = /^[\w.][\w./-]*$/.test(row.name) ? row.name : `'${row.name.replaceAll("'", "'\\''")}'`;
+      setText(byId("command"), `curl -N '${location.origin}${address([row.name], [start(row)])}'`);
+      setText(byId("local-command"), `streamctl sub ${quoted} ${hasTable(row) ? "--from state" : "--last 20"}`);
+      byId("keys").hidden = !hasTable(row);
+    }
+
+    function drawDetail(row) {
+      drawChart(byId("events-chart"), row.recent.events, "/s");
+      drawChart(byId("bytes-chart"), row.recent.bytes, "B/s");
     }
 
     function select(name) {
       deselect();
-      selected = name;
+      [selected, refusal] = [name, ""];
       const row = rows.get(name);
       row.node.className = "selected";
       row.button.setAttribute("aria-expanded", "true");
       setText(byId("detail-name"), name);
       describe(row);
-      byId("events").replaceChildren();
+      drawDetail(row);
+      clearEvents();
       byId("detail").hidden = false;
       byId("detail-name").focus();
       history.replaceState(null, "", "#" + encodeURIComponent(name));
-      following = new AbortController();
-      follow(row, following.signal);
+      restart();
     }
 
     function deselect() {
       const row = rows.get(selected);
-      following?.abort();
-      selected = following = null;
+      if (selected !== null) setTimeout(() => { if (selected === null) restart(); });  // unless another one is selected
+      selected = null;
       byId("detail").hidden = true;
       if (!row) return;
       row.node.className = "";
@@ -330,56 +547,25 @@ extension Page {
     function selectFromAddress() {
       let name = "";
       try { name = decodeURIComponent(location.hash.slice(1)); } catch {}
-      if (rows.has(name)) select(name);
+      if (rows.has(name) && name !== selected) select(name);
     }
 
-    const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+    function clearEvents() {
+      byId("events").replaceChildren();
+      byId("key-rows").replaceChildren();
+      keys.clear();
+      setText(byId("keys-status"), "");
+      setText(byId("events-status"), "No event yet");
+    }
 
-    // Reads as fast as events come, since a slow reader delays a stream that drops nothing; shows the newest ones.
-    async function follow(row, signal) {
-      const say = (text) => { if (!signal.aborted) setText(byId("events-status"), text); };
-      let lines = [];
-      const timer = setInterval(() => {
-        if (lines.length > 0) showEvents(lines);
-        lines = [];
-      }, 250);
-      signal.addEventListener("abort", () => clearInterval(timer));
-      while (!signal.aborted) {
-        try {
-          say("Waiting for events");
-          const last = row.entry.last_id;
-          const from = last > 20 ? last - 20 : "replay";
-          const response = await fetch(
-            address(row.name, `as=ndjson&ids=1&on_lag=latest&from=${from}`), { signal, cache: "no-store" });
-          if (!response.ok) {
-            const problem = await response.json();
-            say(problem.detail ?? response.statusText);
-            if (response.status < 500) return;
-          } else {
-            const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-            let rest = "";
-            for (;;) {
-              const { value, done } = await reader.read();
-              if (done) break;
-              const parts = (rest + value).split("\n");
-              rest = parts.pop();
-              if (parts.length === 0) continue;
-              say("Live");
-              lines = lines.concat(parts.slice(-shownEvents)).slice(-shownEvents);
-            }
-            say("The stream has ended");
-            if (["finished", "failed"].includes(row.entry.state)) return;
-          }
-        } catch {
-          say("Disconnected; reconnecting");
-        }
-        await pause(2000);
-      }
+    function shorten(text, length) {
+      return text.length > length ? text.slice(0, length) + `… (${text.length} characters)` : text;
     }
 
     function showEvents(lines) {
-      const list = byId("events");
-      for (const line of lines) {
+      const row = rows.get(selected), list = byId("events"), isTable = hasTable(row);
+      setText(byId("events-status"), "");
+      lines.slice(isTable ? 0 : -shownEvents).forEach((line, index, all) => {
         let event, text;
         try {
           event = JSON.parse(line);
@@ -387,23 +573,74 @@ extension Page {
           text = event.data_base64 !== undefined ? `base64: ${event.data_base64}`
             : typeof event.data === "string" ? event.data : raw;
         } catch {
-          continue;
+          return;
         }
-        if (text.length > shownCharacters) text = text.slice(0, shownCharacters) + `… (${text.length} characters)`;
+        if (isTable) setKey(row.entry, event, text);
+        if (index < all.length - shownEvents) return;
         const item = make("li");
-        item.append(make("span", "", `${event.id} · ${event.time}`), make("pre", "", text));
+        item.append(make("span", "", `${event.id} · ${event.time}`), make("pre", "", shorten(text, shownCharacters)));
         list.prepend(item);
-      }
+      });
       while (list.childElementCount > shownEvents) list.lastChild.remove();
+      if (isTable) showKeys();
+    }
+
+    // The value at a JSON Pointer; undefined: there is none.
+    function valueAt(pointer, data) {
+      return pointer.split("/").slice(1).reduce((value, step) => {
+        step = step.replaceAll("~1", "/").replaceAll("~0", "~");
+        const isThere = Array.isArray(value) ? /^\d+$/.test(step) : value !== null && typeof value === "object";
+        return isThere && Object.hasOwn(value, step) ? value[step] : undefined;
+      }, data);
+    }
+
+    function setKey(entry, event, text) {
+      const key = valueAt(entry.key, event.data);
+      if (!["string", "number", "boolean"].includes(typeof key)) return;
+      const name = JSON.stringify(key);
+      if (entry.tombstone !== undefined && valueAt(entry.tombstone, event.data) === true) {
+        keys.delete(name);
+      } else if (keys.has(name) || keys.size < mostKeys) {
+        keys.set(name, { key: String(key), time: event.time, text });
+      }
+    }
+
+    function showKeys() {
+      const sorted = [...keys.values()].sort((one, other) => collator.compare(one.key, other.key));
+      const body = byId("key-rows");
+      sorted.slice(0, shownKeys).forEach((entry, index) => {
+        const row = body.children[index] ?? body.appendChild(make("tr"));
+        if (!row.firstChild) {
+          row.append(make("th"), make("td"), make("td", "number"));
+          row.firstChild.scope = "row";
+        }
+        setText(row.children[0], shorten(entry.key, 200));
+        setText(row.children[1], shorten(entry.text, 400));
+        setText(row.children[2], new Date(entry.time).toLocaleTimeString());
+      });
+      while (body.childElementCount > Math.min(sorted.length, shownKeys)) body.lastChild.remove();
+      setText(byId("keys-status"), sorted.length > shownKeys ? `The first ${shownKeys} of ${sorted.length}` : "");
     }
 
     makeHeader();
     byId("filter").addEventListener("input", arrange);
     byId("close").addEventListener("click", deselect);
-    document.addEventListener("keydown", (event) => { if (event.key === "Escape" && selected) deselect(); });
+    for (const id of ["events-chart", "bytes-chart"]) makeChart(byId(id));
+    addEventListener("keydown", (event) => { if (event.key === "Escape" && selected !== null) deselect(); });
     addEventListener("hashchange", selectFromAddress);
-    setInterval(() => { if (source && Date.now() - receivedAt > silentTime) disconnect(); }, 1000);
-    connect();
+    addEventListener("pagehide", release);
+    addEventListener("pageshow", take);
+    document.addEventListener("visibilitychange", () => document.hidden ? release() : take());
+    // A reload needs a connection before the page is hidden; if the page stays, it goes on.
+    addEventListener("beforeunload", () => { release(); setTimeout(take, 2000); });
+    setInterval(() => {
+      if (phase === "live" && Date.now() - receivedAt > silentTime) {
+        lostAt = new Date();
+        restart();
+      }
+      showPhase();
+    }, 1000);
+    take();
 
     """#
 }
