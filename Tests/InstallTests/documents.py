@@ -167,20 +167,40 @@ def first_steps_work(installation):
         expect(re.search(wanted, output, re.M), f"there is no {wanted} in: {output}")
 
 
-def examples_work(installation):
-    """the commands of EXAMPLES.md print what it says; ids and times differ"""
-    text = (PROJECT / "docs" / "EXAMPLES.md").read_text()
+def commands_work(installation, name, files=()):
+    """Runs the commands of a document, after its setup, and compares what they print; ids and times differ.
+
+    `files`: the names of its Python programs, in order. Returns what the setup printed."""
+    text = (PROJECT / "docs" / name).read_text()
     setup = re.search(r"^```sh\n(.*?)^```$", text, re.M | re.S)[1]
+    programs = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    for file, program in zip(files, programs, strict=True):
+        setup += f"cat >{file} <<'END'\n{program}END\n"
     commands = re.findall(r"^    \$ (.*)\n((?:    [^$].*\n)*)", text, re.M)
-    expect(len(commands) > 5, f"EXAMPLES.md has the commands {commands}")
+    expect(len(commands) > 3, f"{name} has the commands {commands}")
     steps = "".join(f"echo; echo '--- command'\n{command}\n" for command, _ in commands)
     script = setup + steps + 'echo; echo "--- end"; kill $!; wait $!; rm -r "$here"\n'
-    first, *outputs, _ = re.split(r"^--- .*\n", run_in_clone(installation, "examples", script), flags=re.M)
-    expect('{"accepted":5}' in first, f"publishing printed {first}")
+    first, *outputs, _ = re.split(r"^--- .*\n", run_in_clone(installation, name, script), flags=re.M)
     bare = lambda text: re.sub(r'"(id|time)":(\d+|".*?")', r'"\1":0', text)
     for (command, wanted), output in zip(commands, outputs, strict=True):
         output, wanted = output.strip(), re.sub("^    ", "", wanted, flags=re.M).strip()
-        expect(bare(output) == bare(wanted), f"{command} printed {output}, and EXAMPLES.md says {wanted}")
+        expect(bare(output) == bare(wanted), f"{command} printed {output}, and {name} says {wanted}")
+    return first
+
+
+def examples_work(installation):
+    """the commands of EXAMPLES.md print what it says"""
+    first = commands_work(installation, "EXAMPLES.md")
+    expect('{"accepted":5}' in first, f"publishing printed {first}")
+
+
+def start_works(installation):
+    """the commands and the Python program of START.md print what it says; its Swift is tested as it is"""
+    commands_work(installation, "START.md", ["notes.py"])
+    swift = re.search(r"^```swift\n.*?\n\n(.*?)^```$", (PROJECT / "docs" / "START.md").read_text(), re.M | re.S)[1]
+    code = re.sub("^", "    ", swift.replace("CommandLine.arguments[1]", "path"), flags=re.M).rstrip()
+    tests = (PROJECT / "Tests" / "StreamClientTests" / "ExampleTests.swift").read_text()
+    expect(re.sub(r"print\((.*)\)", r"printed.append(\1)", code) in tests, "ExampleTests has another program than START.md")
 
 
 def libraries_can_be_used_by_version(installation):
@@ -288,6 +308,7 @@ CHECKS = [
     columns_are_in_their_page,
     first_steps_work,
     examples_work,
+    start_works,
     libraries_can_be_used_by_version,
     broker_configurations_are_valid,
     catalogue_is_complete,

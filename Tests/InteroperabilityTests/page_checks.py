@@ -2,9 +2,12 @@
 
 import asyncio
 import base64
+import http.server
 import json
 import pathlib
+import re
 import shlex
+import threading
 import urllib.request
 
 import axe_core_python
@@ -386,6 +389,37 @@ async def page_has_pictures(daemon):
                 (PICTURES / f"{name}.png").write_bytes(with_palette(picture))
 
 
+class Document(http.server.BaseHTTPRequestHandler):
+    """The web page of docs/START.md."""
+
+    text = ""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(self.text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+async def page_of_another_origin_reads(daemon):
+    """the web page in START.md reads a stream"""
+    start = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "START.md").read_text()
+    text = re.search(r"^```html\n(.*?)^```$", start, re.M | re.S)[1]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Document) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        origin = f"http://localhost:{server.server_address[1]}"
+        daemon.stop()
+        daemon.start('[streams.clock]\ntimer.every = "1s"\n', server=f'origins = ["{origin}"]')
+        async with served_on_tcp(daemon) as url, Browser() as browser:
+            Document.text = text.replace("http://localhost:8080/", url)
+            await browser.send("Page.navigate", url=origin)
+            await browser.until("document.getElementById('time')?.textContent.startsWith('20')", "the time is shown")
+        server.shutdown()
+
+
 async def page_recovers(daemon):
     """the page shows that it is disconnected, and recovers by itself"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
@@ -401,5 +435,5 @@ async def page_recovers(daemon):
 CHECKS = [
     page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_foreign_text_as_text, page_shows_keys,
     page_has_hints, pages_share_a_browser, pages_release_what_they_do_not_show, page_comes_back, page_says_why_it_waits,
-    page_recovers, page_has_pictures,
+    page_of_another_origin_reads, page_recovers, page_has_pictures,
 ]
