@@ -1,0 +1,241 @@
+"""The recipes of docs/RECIPES.md, with servers that behave as they say. Each check has a daemon of its own, which it starts
+again with the recipe's streams."""
+
+import asyncio
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+import websockets
+from daemon import expect
+from web_checks import curl
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+RECIPES = (PROJECT / "docs" / "RECIPES.md").read_text()
+
+
+def blocks(heading, language):
+    """The blocks in a language of one recipe."""
+    part = RECIPES.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = re.findall(rf"^```{language}\n(.*?)^```$", part, re.M | re.S)
+    expect(found, f"{heading} has no {language}")
+    return found
+
+
+def state_changed(entity, state):
+    data = {"entity_id": entity, "old_state": None, "new_state": {"entity_id": entity, "state": state, "attributes": {}}}
+    return json.dumps({"event_type": "state_changed", "data": data, "origin": "LOCAL"})
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """A portal with cookies, a language model, and Home Assistant."""
+
+    def setup(self):
+        super().setup()
+        self.responses = {
+            "/inbox": (self.headers_have("Cookie", "session=kept"), '{"unread":3}\n'),
+            "/board": (self.headers_have("Cookie", "session=fresh"), '{"card":1}\n{"card":2}\n'),
+            "/login": (lambda: b"password=secret" in self.body, "welcome\n"),
+            "/v1/chat/completions": (lambda: json.loads(self.body)["stream"], self.tokens),
+            "/thoughts": (lambda: True, self.tokens),
+            "/api/stream": (self.headers_have("Authorization", "Bearer token"), "".join(
+                f"data: {data}\n\n" for data in [
+                    "ping", state_changed("light.kitchen", "on"), '{"event_type":"call_service","data":{}}',
+                    state_changed("light.hall", "off"), state_changed("light.kitchen", "off")])),
+        }
+
+    tokens = 'data: {"token":"Hel"}\n\ndata: {"token":"lo"}\n\ndata: [DONE]\n\n'
+
+    def headers_have(self, name, value):
+        return lambda: self.headers[name] == value
+
+    def do_GET(self):
+        self.body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        is_admitted, text = self.responses[urllib.parse.urlsplit(self.path).path]
+        self.send_response(200 if is_admitted() else 403)
+        self.send_header("Content-Type", "text/event-stream" if text.startswith("data:") else "application/json")
+        if self.path == "/login":
+            self.send_header("Set-Cookie", "session=fresh; Path=/")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(text.encode())
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def served():
+    """Yields a function that puts the server in the place of those of the recipes."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield lambda text: re.sub(r"https?://(portal|llm)\.example\.org|http://homeassistant.local:8123", url, text)
+        server.shutdown()
+
+
+def start(daemon, streams, **options):
+    daemon.stop()
+    daemon.start(streams, **options)
+
+
+async def values(daemon, stream, count, query="from=replay"):
+    """The first values of a stream, which come sooner or later."""
+    code, body = await curl(daemon, "--no-buffer", f"http://streamd/streams/{stream}?as=ndjson&count={count}&{query}")
+    lines = body.decode().splitlines()
+    expect(code == 0 and len(lines) == count, f"{stream} has {code} {lines}; the daemon says: {daemon.log}")
+    return [json.loads(line) for line in lines]
+
+
+async def recipe_of_cookies_works(daemon):
+    """the recipe for feeds behind a cookie works, with a cookie and with a login"""
+    with served() as local:
+        [inbox, board] = blocks("A feed behind a cookie", "toml")
+        credentials = {"portal-cookie": "session=kept", "portal-password": "secret"}
+        start(daemon, local(inbox + board), credentials=credentials)
+        expect(await values(daemon, "inbox", 1) == [{"unread": 3}], "the cookie was not sent")
+        expect((await values(daemon, "board", 2, "from=-2"))[-1].keys() == {"card"}, "the login failed")
+
+
+async def recipe_of_answers_works(daemon):
+    """the recipes for answers of language models work, without their [DONE]"""
+    with served() as local:
+        [answer, thoughts] = blocks("The answer of a language model", "toml")
+        [command] = blocks("The answer of a language model", "sh")
+        start(daemon, local(answer + thoughts))
+        (daemon.folder / "question.json").write_text('{"stream":true}')
+        path = f"{daemon.program.parent}:{os.environ['PATH']}"
+        done = await asyncio.to_thread(
+            subprocess.run, ["bash", "-euo", "pipefail", "-c", local(command)], cwd=daemon.folder, timeout=30,
+            capture_output=True, env={**os.environ, "PATH": path, "STREAMD_SOCKET": daemon.socket})
+        expect(done.returncode in (0, 23), f"{done}")  # curl cannot write what follows [DONE]
+        wanted = [{"token": "Hel"}, {"token": "lo"}]
+        code, body = await curl(daemon, "http://streamd/streams/answer?as=ndjson&follow=0")
+        expect([json.loads(line) for line in body.splitlines()] == wanted, f"the answer is {code} {body}")
+        # The first request comes with the first subscriber.
+        expect(await values(daemon, "thoughts", 2) == wanted, "the thoughts are others")
+
+
+async def recipe_of_home_assistant_works(daemon):
+    """the recipe for Home Assistant gives a state per entity"""
+    with served() as local:
+        [home] = blocks("Home Assistant", "toml")
+        start(daemon, local(home), credentials={"home-assistant": "token"})
+        wanted = [{"entity": "light.kitchen", "state": "on"}, {"entity": "light.hall", "state": "off"},
+                  {"entity": "light.kitchen", "state": "off"}]
+        expect(await values(daemon, "home", 3) == wanted, "the states are others")
+        code, body = await curl(daemon, "http://streamd/streams/home?key=light.hall")
+        expect((code, json.loads(body)) == (0, wanted[1]), f"the lamp has {code} {body}")
+
+
+async def recipe_of_prometheus_works(daemon):
+    """the metrics in the recipe for Prometheus exist; with promtool, its rules and configuration are valid"""
+    [scrape, rules] = blocks("Prometheus", "yaml")
+    start(daemon, '[streams.page]\nhttp = { url = "%s/page", every = "1h" }\nstart = "always"\nexpect_every = "1h"\n'
+          'type = "application/octet-stream"\n' % daemon.web.url)
+    await curl(daemon, "http://streamd/streams/page?wait=30s")
+    code, metrics = await curl(daemon, "http://streamd/metrics")
+    for name in set(re.findall(r"streamd_\w+", rules)):
+        known = name == "streamd_config_last_reload_successful" or f"\n{name}{{" in metrics.decode()
+        expect(code == 0 and known and f" {name} ".encode() in metrics, f"there is no metric {name}")
+    if tool := shutil.which("promtool"):
+        for kind, text in [("config", scrape), ("rules", rules)]:
+            (daemon.folder / "prometheus.yml").write_text(text)
+            done = subprocess.run([tool, "check", kind, daemon.folder / "prometheus.yml"], capture_output=True)
+            expect(done.returncode == 0, f"{done}")
+
+
+async def recipe_of_nginx_works(daemon):
+    """the recipe for nginx passes on streams as they come, values, the page, and WebSockets"""
+    program = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    expect(program, "no nginx; install the package nginx")
+    [site], [server] = blocks("nginx in front", "nginx"), blocks("nginx in front", "toml")
+    start(daemon, '[streams.ticks]\ntimer.every = "100ms"\n[streams.notes]\npublish = true\n',
+          server=server.removeprefix("[server]\n"))
+    folder = daemon.folder
+    site = site.replace("/run/streamd/streamd.sock", daemon.socket).replace("listen 80", f"listen unix:{folder}/web.sock")
+    paths = "".join(f"{name}_temp_path {folder}/{name};\n" for name in ["proxy", "fastcgi", "uwsgi", "scgi"])
+    (folder / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log; events {{ }}\n"
+        f"http {{ access_log off; client_body_temp_path {folder}/body; {paths} {site} }}")
+    process = subprocess.Popen([program, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
+    try:
+        while not (folder / "web.sock").exists():
+            expect(process.poll() is None, "nginx ended")
+            await asyncio.sleep(0.05)
+
+        async def ask(*arguments):
+            process = await asyncio.create_subprocess_exec(
+                "curl", "--silent", "--max-time", "30", "--unix-socket", folder / "web.sock", *arguments,
+                stdout=subprocess.PIPE)
+            return process.returncode, (await process.communicate())[0]
+
+        _, page = await ask("http://streamd.example.org/")
+        expect(b"<title>streamd</title>" in page, f"the page is {page[:100]}")
+        _, lines = await ask("--no-buffer", "http://streamd.example.org/streams/ticks?as=ndjson&count=5")
+        expect(len(lines.splitlines()) == 5, f"the ticks are {lines}")
+        _, answer = await ask("http://streamd.example.org/streams/notes", "--data", "1")
+        expect(json.loads(answer) == {"accepted": 1}, f"publishing: {answer}")
+        _, answer = await ask("http://other.example.org/streams/notes")
+        expect(json.loads(answer)["status"] == 403, f"another name: {answer}")
+        async with websockets.unix_connect(
+                str(folder / "web.sock"), uri="ws://streamd.example.org/rsocket", subprotocols=None) as socket:
+            expect(socket.state.name == "OPEN", "no WebSocket")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def recipe_of_an_exchange_works(daemon):
+    """the recipe for an exchange gives many bots the trades of one connection"""
+    [streams], [program] = blocks("One exchange connection for many bots", "toml"), blocks(
+        "One exchange connection for many bots", "python")
+    [command] = blocks("One exchange connection for many bots", "sh")
+    connections = []
+
+    async def exchange(socket):
+        connections.append(socket)
+        with contextlib.suppress(websockets.ConnectionClosed):
+            for number in range(1_000_000):
+                await socket.send(json.dumps({"symbol": ["BTC-EUR", "ETH-EUR"][number % 2], "price": number}))
+                await asyncio.sleep(0.02)
+
+    async with websockets.serve(exchange, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        file = daemon.folder / "trades"
+        file.write_text(program.replace("/usr/bin/env python3", sys.executable).replace(
+            "wss://exchange.example.org", f"ws://127.0.0.1:{port}"))
+        file.chmod(0o755)
+        start(daemon, streams.replace("/usr/local/lib/trades", str(file)))
+
+        async def bot():
+            words = shlex.split(command)
+            process = await asyncio.create_subprocess_exec(
+                daemon.program.parent / words[0], *words[1:], "--count", "5", stdout=subprocess.PIPE,
+                env={**os.environ, "STREAMD_SOCKET": daemon.socket})
+            return [json.loads(line) for line in (await process.communicate())[0].splitlines()]
+
+        for trades in await asyncio.gather(*[bot() for _ in range(5)]):
+            prices = [trade["price"] for trade in trades]
+            expect(len(trades) == 5 and {trade["symbol"] for trade in trades} == {"BTC-EUR"}, f"a bot has {trades}")
+            expect(prices == sorted(prices), f"a bot has {prices}")
+        expect(len(connections) == 1, f"there are {len(connections)} connections")
+        daemon.stop()
+
+
+CHECKS = [
+    recipe_of_cookies_works, recipe_of_answers_works, recipe_of_home_assistant_works, recipe_of_prometheus_works,
+    recipe_of_nginx_works, recipe_of_an_exchange_works,
+]
