@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 
-from daemon import expect
+from daemon import Failure, expect
 
 # A page loads within a second; a slow machine gets this.
 WAIT_SECONDS = 45
@@ -61,10 +61,18 @@ class Tab:
     async def until(self, expression, what):
         """Waits until an expression is true."""
         deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while not (value := await self.evaluate(expression)):
+        while not (value := await self.evaluate_unless_left(expression)):
             expect(asyncio.get_running_loop().time() < deadline, f"it never came true that {what}")
             await asyncio.sleep(0.1)
         return value
+
+    async def evaluate_unless_left(self, expression):
+        """As `evaluate`; nothing while another page takes the place of this one."""
+        try:
+            return await self.evaluate(expression)
+        except Failure as failure:
+            if "navigated or closed" not in str(failure):
+                raise
 
     async def press(self, key, code=0, text=None):
         for kind in ("keyDown", "keyUp"):

@@ -295,7 +295,7 @@ async def page_comes_back(daemon):
                                    "if (next === 'lost') console.error('lost'); set(next); })(setPhase)")
             await browser.send("Page.navigate", url="about:blank")
             await browser.until("location.href === 'about:blank'", "another page is shown")
-            await browser.evaluate("history.back(); 1")
+            await browser.evaluate("setTimeout(() => history.back()); 1")
             await browser.until(f"location.pathname === '/' && {LIVE} && stats !== null", "the page is live again")
             kept += await browser.evaluate("window.isKept === true")
         expect(not browser.errors, f"errors: {browser.errors}")
