@@ -144,7 +144,7 @@ def columns_are_in_their_page(installation):
     page = source(installation, PAGES[1])
     for heading, file in [("streamctl list", "StreamTable"), ("streamctl top", "TopTable")]:
         text = (PROJECT / "Sources" / "streamctl" / f"{file}.swift").read_text()
-        columns = re.findall(r'"([^"]+)"', re.search(r"let header = \[(.*?)\]", text)[1])
+        columns = re.findall(r'"([^"]+)"', re.search(r"let header = \[(.*?)\]", text, re.S)[1])
         part = re.search(rf"^\.Ss {heading}\n(.*?)^\.S[sh] ", page, re.M | re.S)
         expect(part, f"there is no section {heading}")
         expect_equal(set(re.findall(r"^\.It Sy (.*)$", part[1], re.M)), set(columns), f"{PAGES[1]}, {heading}")
@@ -155,7 +155,10 @@ def run_in_clone(installation, name, script):
     clone = installation.folder / name
     (clone / ".build").mkdir(parents=True)
     (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
-    return said("timeout", "60", "bash", "-c", script, cwd=clone)
+    try:
+        return said("timeout", "60", "bash", "-c", script, cwd=clone)
+    finally:
+        shutil.rmtree(clone)
 
 
 def first_steps_work(installation):
