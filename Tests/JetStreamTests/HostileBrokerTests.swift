@@ -335,7 +335,7 @@ import Testing
       let host = try FleetHost(options)
       try #require(await host.isConnected())
       let before = residentByteCount()
-      for count in 1...12 {
+      for count in 1...6 {
         #expect(await host.isConnected(times: count))
         _ = await host.append([1], after: 5)
         #expect(await host.reaches { $0.reasons.count >= count })

@@ -164,7 +164,11 @@ func connectedHost(_ broker: Broker, shards: Int = 1) async throws -> FleetHost 
 
   @Test func lostLogsAreMadeAgain() async throws {
     let broker = try await Broker()
-    let host = try await connectedHost(broker, shards: 2)
+    // A broker that starts may not answer the first question: the host asks again after this time.
+    var patient = options(broker, shards: 2)
+    patient.answerTimeout = .seconds(2)
+    let host = try FleetHost(patient)
+    try #require(await host.isConnected(), "\(host.reports.reasons)")
     #expect(await host.append([1], after: 0) == .stored)
     broker.kill()
     try broker.wipe()
