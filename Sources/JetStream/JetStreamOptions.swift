@@ -56,7 +56,7 @@ package struct JetStreamOptions: Sendable {
   /// The connection is closed after about three intervals without a sign of life.
   package var pingInterval = Duration.seconds(2)
   package var fence = Fence.log
-  /// Of this program, for those who watch the brokers.
+  /// The version of this program, which brokers show to their operators.
   package var version = ""
 
   package init(servers: [String], fleet: String, shardCount: Int) {

@@ -33,7 +33,7 @@ protocol NATSConnectionObserver: AnyObject {
     case closed
   }
 
-  /// What is to be sent.
+  /// A line or a message that waits to be sent.
   private struct Outgoing {
     /// A line of the protocol, and the headers of a message.
     var head: [UInt8]
@@ -69,7 +69,7 @@ protocol NATSConnectionObserver: AnyObject {
   private var unansweredPingCount = 0
   private var owesPong = false
   private var messages: ArraySlice<Outgoing> = []
-  /// What is being sent: `lines`, from `sentByteCount` on, and then `content`.
+  /// The socket is sent `lines`, from `sentByteCount` on, and then `content`.
   private var lines: [UInt8] = []
   private var content: [UInt8] = []
   private var sentByteCount = 0
@@ -161,7 +161,7 @@ protocol NATSConnectionObserver: AnyObject {
     return NATSFailure(reason: failures.sorted { $0.key < $1.key }.map { "\($0): \($1)" }.joined(separator: ", "))
   }
 
-  /// Of the present socket.
+  /// The present socket has failed.
   private func failed(_ failure: NATSFailure) {
     switch phase {
     case .closed: return
@@ -203,7 +203,7 @@ protocol NATSConnectionObserver: AnyObject {
     } catch {
       failed(error)
     }
-    // What is to be sent is sent at the end of the turn.
+    // The end of the turn sends what waits.
   }
 
   private func receive() throws(NATSFailure) {

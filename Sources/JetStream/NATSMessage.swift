@@ -3,7 +3,7 @@ struct NATSMessage: Sendable, Equatable {
   var subject: String
   /// Where an answer is expected.
   var reply: String?
-  /// Of a message that the server has made itself: 503: the subject has no subscriber; 0: not a number, or the headers are
+  /// The status of a message that the server has made itself. 503: the subject has no subscriber; 0: not a number, or the headers are
   /// malformed.
   var status: UInt64?
   /// The sequence number in a log.

@@ -70,7 +70,7 @@ enum Program {
     do throws(Stop) {
       try Output.print(wanted.isJSON ? result.json : result.text)
     } catch {
-      // The exit code is the outcome, whether or not somebody reads the line.
+      // The exit code is the outcome also when nobody reads the line.
       guard error == .done else { throw error }
     }
     if result.verdict != .ok { throw .checked(result.verdict) }
