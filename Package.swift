@@ -24,6 +24,10 @@ let optimised: [SwiftSetting] = [
   .unsafeFlags(["-O", "-assert-config", "Debug"], .when(configuration: .debug))
 ]
 
+/// The modules in which the simulation and the containers' programs spend their time: in the gate, whose debug build these
+/// are made of (`STREAMD_OPTIMISED`, Tests/build-checked), as well.
+let optimisedInGate = Context.environment["STREAMD_OPTIMISED"] != nil ? optimised : []
+
 /// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
 let fuzzTargets = [
   "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS", "RSocket",
@@ -62,8 +66,8 @@ let package = Package(
       cSettings: Context.environment["STREAMD_COMMIT"].map { [.define("STREAMD_COMMIT", to: "\"\($0)\"")] } ?? []),
 
     // In the order in which data passes; arrows point up only.
-    .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings),
-    .target(name: "Reactive", swiftSettings: librarySettings),
+    .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings + optimisedInGate),
+    .target(name: "Reactive", swiftSettings: librarySettings + optimisedInGate),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
@@ -76,7 +80,7 @@ let package = Package(
       name: "JetStream", dependencies: ["CTLS", "Events", "Fleet", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
-      swiftSettings: strictSettings),
+      swiftSettings: strictSettings + optimisedInGate),
     .target(
       name: "StreamSources", dependencies: ["CCurl", "CJq", "CZlib", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
@@ -86,7 +90,7 @@ let package = Package(
         "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StateFormat", "StreamProtocol",
         "StreamRuntime",
       ],
-      swiftSettings: strictSettings),
+      swiftSettings: strictSettings + optimisedInGate),
     .target(
       name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamProtocol", "StreamRuntime"],
       swiftSettings: strictSettings),
