@@ -90,6 +90,15 @@ struct RestartMachine: TransferMachine {
     isResting = false
   }
 
+  /// Begins the next run now instead of after a pause.
+  mutating func refresh(at now: Duration) -> RefreshRefusal? {
+    guard isWanted else { return .noDemand }
+    guard case .idle(let due) = phase else { return .running }
+    if rests, due > now { return .resting(due - now) }
+    phase = .idle(due: min(due, now))
+    return nil
+  }
+
   /// Cancels the request: it waited for its host, and there is no demand any more. It is due again at the next demand.
   mutating func withdraw(at now: Duration) {
     if case .running(_, nil, hasDelivered: false) = phase { phase = .idle(due: now) }

@@ -14,6 +14,9 @@ protocol SourceMachine: SendableMetatype {
   mutating func suspend(at now: Duration)
   /// Retries a failed run at once, whatever the server asked for.
   mutating func endRest(at now: Duration)
+  /// Makes the next run due now.
+  /// - Returns: why not; nil: it is due, or a run that answers as well has begun.
+  mutating func refresh(at now: Duration) -> RefreshRefusal?
   /// The action that is due. Call it after each change, and at the time that it returns.
   mutating func next(at now: Duration) -> Action
 }
@@ -26,9 +29,14 @@ class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // only its s
   /// Whether a value of the upstream that exceeds its limit was reported.
   var hasReportedLimit = false
   fileprivate let makeMachine: @Sendable () -> Machine
+  fileprivate let refresh: SourceRefresh
 
-  /// - Parameter makeMachine: makes the machine of the first subscription.
-  init(_ makeMachine: @escaping @Sendable () -> Machine) { self.makeMachine = makeMachine }
+  /// - Parameters:
+  ///   - refresh: of the source.
+  ///   - makeMachine: makes the machine of the first subscription.
+  init(_ refresh: SourceRefresh, _ makeMachine: @escaping @Sendable () -> Machine) {
+    (self.refresh, self.makeMachine) = (refresh, makeMachine)
+  }
 }
 
 /// A subscription to a source: connects the machine to a clock, a thread and a subscriber. Subclasses implement the
@@ -36,7 +44,9 @@ class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // only its s
 ///
 /// Sendable: everything except `isCancelled` is confined to the source thread; `request`, `retract` and `cancel` run
 /// there.
-class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, RestingSource, @unchecked Sendable {
+class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, RestingSource, RefreshableSource,
+  @unchecked Sendable
+{
   let thread: SourceThread
   let report: @Sendable (SourceReport) -> Void
   /// Set from the first demand on.
@@ -121,9 +131,21 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
       guard isLive else { return }
       if machine == nil {
         machine = memory.machine.take() ?? memory.makeMachine()
+        memory.refresh.attach(self)
         begin()
       }
       machine?.request(demand)
+      advance()
+    }
+  }
+
+  final func refresh(completed: @escaping @Sendable (RefreshRefusal?) -> Void) {
+    thread.loop.execute { [self] in
+      guard isLive, machine != nil else { return completed(.noDemand) }
+      let refusal = machine?.refresh(at: now)
+      completed(refusal)
+      guard refusal == nil else { return }
+      cancelTimer()
       advance()
     }
   }
@@ -138,6 +160,7 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
   final func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
     thread.loop.execute { [self] in
+      memory.refresh.detach(self)
       end()
       cancelTimer()
       down = nil

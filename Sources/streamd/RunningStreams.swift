@@ -188,6 +188,10 @@ final class RunningStreams: @unchecked Sendable {
   private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
+    let refresh = SourceRefresh()
+    if stream.source.hasUpstream {
+      reports.status.setRefresh { completed in refresh.perform { completed($0?.sentence) } }
+    }
     let checkpoint: @Sendable (Bool) -> Checkpoint? = { [weak server, weak fleet] isOfEvent in
       let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
       // The fleet's is newer. A host without events has none that a page could be unchanged from.
@@ -197,7 +201,7 @@ final class RunningStreams: @unchecked Sendable {
     let source = stream.source.publisher(
       for: stream, publishSource: feed.publishSource, in: feed.place, on: sources, checkpoint: checkpoint,
       stored: { [weak server] in server?.checkpoint(of: name, isOfEvent: false) },
-      admission: fleet.map { Self.admission(to: $0, of: name) }, handover: fleet?.handover(of: name),
+      admission: fleet.map { Self.admission(to: $0, of: name) }, handover: fleet?.handover(of: name), refresh: refresh,
       succeeded: { reports.status.noteFetch() }, progress: { reports.take($0) }
     ) { reports.take($0) }
     return stream.pipeline(

@@ -105,6 +105,17 @@ extension SourceState {
   }
 }
 
+extension RefreshRefusal {
+  /// For the client that has asked, after the stream's name.
+  var sentence: String {
+    switch self {
+    case .noDemand: "no subscriber with credit wants an event"
+    case .resting(let time): "its server has asked for no request for another \(time.inSeconds)"
+    case .running: "its source runs, and brings events as they come"
+    }
+  }
+}
+
 extension Configuration.Stream {
   /// Text that identifies the pipeline.
   var pipelineText: String {
@@ -166,6 +177,14 @@ extension Configuration.Source {
     }
   }
 
+  /// Whether it asks anything for its events.
+  var hasUpstream: Bool {
+    switch self {
+    case .http, .exec: true
+    case .timer, .publish: false
+    }
+  }
+
   /// As which kind of source a fleet treats it.
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
@@ -184,13 +203,14 @@ extension Configuration.Source {
   ///   - stored: the resumption state in the stream's log. On any thread.
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
   ///   - handover: continues the schedule of another host; nil: there is none.
+  ///   - refresh: makes the source ask its upstream at once; nothing of a timer, or while clients are the source.
   ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
   ///   - progress: called on the source thread.
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
     stored: @escaping @Sendable () -> Checkpoint?, admission: FetchAdmission? = nil,
-    handover: SourceHandover? = nil, succeeded: @escaping @Sendable () -> Void = {},
+    handover: SourceHandover? = nil, refresh: SourceRefresh, succeeded: @escaping @Sendable () -> Void = {},
     progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
@@ -207,14 +227,14 @@ extension Configuration.Source {
         let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
           request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: resumption,
-          admission: admission, handover: handover, on: thread, succeeded: succeeded, progress: progress,
-          report: report
+          admission: admission, handover: handover, refresh: refresh, on: thread, succeeded: succeeded,
+          progress: progress, report: report
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(
           request, format: format == .lines ? .lines : .serverSentEvents,
           form: ServerSentEventForm(rawValue: http.eventForm.rawValue) ?? .data, idleTimeout: idleTimeout,
-          resumption: SourceResumption { checkpoint(false) }, handover: handover, on: thread,
+          resumption: SourceResumption { checkpoint(false) }, handover: handover, refresh: refresh, on: thread,
           progress: progress, report: report
         ).eraseToAnyPublisher()
       }
@@ -223,7 +243,8 @@ extension Configuration.Source {
       let program = ProgramConfiguration(
         command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
         maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
-      return ProgramSource(program, in: place, on: thread, progress: progress, report: report).eraseToAnyPublisher()
+      return ProgramSource(program, in: place, refresh: refresh, on: thread, progress: progress, report: report)
+        .eraseToAnyPublisher()
     }
   }
 }

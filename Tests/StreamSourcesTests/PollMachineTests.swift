@@ -475,4 +475,36 @@ private struct Bench {
       #expect(delay > .zero && delay <= backoff.max)
     }
   }
+
+  @Test func aRefreshFetchesAtOnceAndTheTicksBeginAnew() throws {
+    var bench = Bench()
+    #expect(bench.machine.refresh(at: bench.now) == .noDemand)
+    bench.machine.request(.unlimited)
+    bench.fetch()
+    try bench.wait()
+    bench.fetch()
+    bench.now += .seconds(3)
+    #expect(bench.machine.refresh(at: bench.now) == nil)
+    #expect(bench.next() == .fetch(nil))
+    // The fetch under way is the one that is asked for.
+    #expect(bench.machine.refresh(at: bench.now) == nil)
+    _ = bench.receive(.event(nil))
+    let wait = try bench.wait()
+    #expect(wait >= .seconds(10) && wait <= .seconds(10.5))
+  }
+
+  @Test func aRefreshRetriesAFailureAndRespectsTheRetryAfterOfTheServer() throws {
+    var bench = Bench(retry: Backoff(first: .seconds(8), max: .seconds(60)))
+    bench.machine.request(.max(1))
+    #expect(bench.next() == .fetch(nil))
+    _ = bench.receive(.failed(HTTPFailure("down")))
+    #expect(bench.machine.refresh(at: bench.now) == nil)
+    #expect(bench.next() == .fetch(nil))
+    _ = bench.receive(.failed(.status(503, retryAfter: .seconds(100))))
+    guard case .resting(let time)? = bench.machine.refresh(at: bench.now) else { throw NothingIsDue() }
+    #expect(time >= .seconds(100))
+    #expect(try bench.wait() == time)
+    #expect(bench.machine.refresh(at: bench.now) == nil)
+    #expect(bench.next() == .fetch(nil))
+  }
 }

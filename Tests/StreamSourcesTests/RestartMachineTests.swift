@@ -276,4 +276,19 @@ import Testing
     #expect(machine.next(at: .seconds(2)) == .begin)
     #expect(machine.endedWell(at: .seconds(2)) == nil)
   }
+
+  @Test func aRefreshEndsABackoffButNeitherARunNorARetryAfter() {
+    var machine = machine()
+    #expect(machine.refresh(at: .zero) == .noDemand)
+    machine.request(.unlimited)
+    #expect(machine.next(at: .zero) == .begin)
+    #expect(machine.refresh(at: .zero) == .running)
+    _ = machine.ended(down, at: .seconds(1))
+    #expect(machine.refresh(at: .seconds(1)) == nil)
+    #expect(machine.next(at: .seconds(1)) == .begin)
+    _ = machine.ended(.status(503, retryAfter: .seconds(30)), at: .seconds(2))
+    #expect(machine.refresh(at: .seconds(12)) == .resting(.seconds(20)))
+    #expect(machine.refresh(at: .seconds(40)) == nil)
+    #expect(machine.next(at: .seconds(40)) == .begin)
+  }
 }

@@ -91,6 +91,11 @@ public final class SourceStatus: Sendable {
 
   private let share = Locked(Share())
   private let figures = Locked(UpstreamFigures())
+  private let asker = Locked<Refresh?>(nil)
+
+  /// Makes the source ask its upstream now. It calls its argument once, on any thread: with why it does not, as a sentence,
+  /// or with nil.
+  public typealias Refresh = @Sendable (_ completed: @escaping @Sendable (String?) -> Void) -> Void
 
   /// The minimum time between events of `$streams` that show nothing but other lags, in nanoseconds. The exact lag is in
   /// `$stats` and in the metrics.
@@ -146,6 +151,12 @@ public final class SourceStatus: Sendable {
   var fetchedAt: UInt64? { feed.withLock { $0.fetchedAt } }
 
   // MARK: The upstream
+
+  /// Sets how the source is made to ask its upstream, if it has one. Thread-safe.
+  public func setRefresh(_ refresh: @escaping Refresh) { asker.withLock { $0 = refresh } }
+
+  /// As set; nil: the source has no upstream. Thread-safe.
+  var refresh: Refresh? { asker.withLock { $0 } }
 
   /// The counters of the source. They are thread-safe, and so are the functions below.
   public var upstream: UpstreamFigures { figures.withLock { $0 } }

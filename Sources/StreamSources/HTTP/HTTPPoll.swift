@@ -35,6 +35,7 @@ public struct HTTPPoll: Publisher, Sendable {
   ///     checkpoint for later; nil: each subscription treats its first page as new.
   ///   - admission: asked before each fetch; nil: demand is enough.
   ///   - handover: continues the schedule of another process; nil: there is none.
+  ///   - refresh: makes the source fetch before the next tick.
   ///   - succeeded: called on the source thread for each fetch that did not fail, before its event if it has one.
   ///   - progress: called with what the counters of the source are made of.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
@@ -42,8 +43,9 @@ public struct HTTPPoll: Publisher, Sendable {
   public init(
     _ configuration: HTTPConfiguration, every: Duration, isJSON: Bool = false, phaseKey: String? = nil,
     resumption: SourceResumption? = nil,
-    admission: FetchAdmission? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
-    succeeded: @escaping @Sendable () -> Void = {}, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
+    admission: FetchAdmission? = nil, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
+    on thread: SourceThread, succeeded: @escaping @Sendable () -> Void = {},
+    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     precondition(every > .zero, "an interval must be more than nothing, not \(every)")
@@ -56,7 +58,7 @@ public struct HTTPPoll: Publisher, Sendable {
     self.handover = handover
     self.succeeded = succeeded
     self.progress = progress
-    memory = SourceMemory {
+    memory = SourceMemory(refresh) {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
         seed: UInt64.random(in: 0...UInt64.max))

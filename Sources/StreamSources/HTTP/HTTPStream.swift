@@ -40,14 +40,15 @@ public struct HTTPStream: Publisher, Sendable {
   ///   - resumption: where each subscription resumes, by Last-Event-ID, and the checkpoint that each batch carries.
   ///     nil: after the last event of the previous subscription.
   ///   - handover: continues the schedule of another process; nil: there is none.
+  ///   - refresh: makes the source connect before its next attempt is due.
   ///   - progress: called with what the counters of the source are made of.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
     idleTimeout: Duration? = nil,
-    resumption: SourceResumption? = nil, handover: SourceHandover? = nil, on thread: SourceThread,
-    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
+    resumption: SourceResumption? = nil, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
+    on thread: SourceThread, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
@@ -59,7 +60,7 @@ public struct HTTPStream: Publisher, Sendable {
     self.handover = handover
     self.progress = progress
     self.report = report
-    memory = Memory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
+    memory = Memory(refresh) { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
   }
 
   /// Subscribes. Values are delivered on the source thread.

@@ -126,6 +126,15 @@ struct PollMachine: TransferMachine {
     isResting = false
   }
 
+  /// Fetches now instead of at the next tick or retry. The ticks begin anew.
+  mutating func refresh(at now: Duration) -> RefreshRefusal? {
+    guard demand > .none else { return .noDemand }
+    guard case .idle(let due) = phase else { return nil }
+    if isResting, due > now { return .resting(due - now) }
+    if due > now { (phase, tick) = (.idle(due: now), now) }
+    return nil
+  }
+
   /// Cancels the fetch: it waited for its host, and there is no demand any more. It is due again at the next demand.
   mutating func withdraw(at _: Duration) {
     if case .fetching(let since) = phase { phase = .idle(due: since) }

@@ -31,11 +31,13 @@ public struct ProgramSource: Publisher, Sendable {
   /// - Parameters:
   ///   - place: shared with the source that this one replaces, if any: the new program starts after the old one has
   ///     ended.
+  ///   - refresh: makes the program start before its next run is due.
   ///   - progress: called with what the counters of the source are made of.
   ///   - report: called with each failure, with the end of a series of failures, and with each line of standard error,
   ///     on the source thread; must return promptly.
   public init(
-    _ configuration: ProgramConfiguration, in place: ProgramPlace = ProgramPlace(), on thread: SourceThread,
+    _ configuration: ProgramConfiguration, in place: ProgramPlace = ProgramPlace(),
+    refresh: SourceRefresh = SourceRefresh(), on thread: SourceThread,
     progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
@@ -44,7 +46,9 @@ public struct ProgramSource: Publisher, Sendable {
     self.thread = thread
     self.progress = progress
     self.report = report
-    memory = SourceMemory { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
+    memory = SourceMemory(refresh) {
+      RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
+    }
   }
 
   /// Subscribes. Values are delivered on the source thread.
