@@ -53,6 +53,8 @@ struct RemoteRequest: Sendable {
   var isInterrupted = false
   /// The metadata entry of a named publisher.
   var publisher: PublisherEntry?
+  /// In place of the options.
+  var data: [UInt8]?
 
   /// - Throws: `.invalid` for a name of more than 255 bytes, which does not fit into a routing tag.
   func payload() throws(StreamError) -> Payload {
@@ -61,7 +63,7 @@ struct RemoteRequest: Sendable {
     do throws(RoutingError) {
       return Payload(
         metadata: try StreamConnection.metadataFormat.metadata(route: name, publisher: publisher),
-        data: options.json)
+        data: data ?? options.json)
     } catch {
       throw .invalid(error.message)
     }

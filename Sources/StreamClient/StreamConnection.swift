@@ -68,8 +68,19 @@ public final class StreamConnection: Sendable {
   }
 
   /// Returns the newest value of the stream called `name`; each subscriber requests it separately.
-  public func value(of name: String) -> RemoteValue {
-    RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name))
+  ///
+  /// - Parameter key: that of one key, of a stream with keys: a string, number or boolean as JSON has it, else a string. If
+  ///   no event has it, the request fails with ``StreamError/rejected(_:)``. `nil`: the newest event.
+  public func value(of name: String, key: String? = nil) -> RemoteValue {
+    var options = SubscribeOptions()
+    options.key = key
+    return RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name, options: options))
+  }
+
+  /// Gives the daemon a command; the value has no data.
+  package func perform(_ command: ControlCommand) -> RemoteValue {
+    RemoteValue(
+      request: RemoteRequest(connection: self, kind: .response, name: ControlCommand.route, data: command.json))
   }
 
   /// Closes the connection for good. Live and later streams fail with ``StreamError/disconnected(_:)``. Thread-safe;

@@ -49,6 +49,8 @@ public struct SubscribeOptions: Equatable, Sendable {
   /// Whether a payload without data shows that the subscription is current: after the events that are there at its
   /// beginning, and every 10 s while there is nothing else. It costs one credit. Only together with ids.
   public var marker: Bool
+  /// Of a request for one value: the key whose newest event that is; see `EventKeyReader.keys(namedBy:)`.
+  package var key: String?
 
   /// The defaults are the server's.
   public init(
@@ -131,6 +133,7 @@ extension SubscribeOptions {
     if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
     if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
     if marker { members.append(#""marker":true"#) }
+    if let key { members.append(#""key":\#(JSONScalar.quoted(key))"#) }
     if let filter { members.append(#""where":"# + String(decoding: filter.json, as: UTF8.self)) }
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
   }
@@ -171,6 +174,9 @@ extension SubscribeOptions {
     case "ids": ids = try flag(name, value)
     case "gaps": gaps = try flag(name, value)
     case "marker": marker = try flag(name, value)
+    case "key":
+      guard let text = value.string else { throw Malformed("option \"key\" must be a string") }
+      key = text
     case "where": filter = try EventFilter(value)
     default: throw Malformed("unknown option \(JSONScalar.quoted(name))")
     }

@@ -25,6 +25,28 @@ public enum TCPSocket {
     return socket
   }
 
+  /// The address of the other end: `127.0.0.1:50312`, `[::1]:50312`; nil: the socket is not connected over TCP.
+  public static func peerAddress(of socket: CInt) -> String? {
+    var address = sockaddr_storage()
+    var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+    var host = [CChar](repeating: 0, count: 64)
+    var port = [CChar](repeating: 0, count: 8)
+    let isKnown = unsafe withUnsafeMutablePointer(to: &address) {
+      unsafe $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe getpeername(socket, $0, &length) == 0
+          && getnameinfo(
+            $0, length, &host, socklen_t(host.count), &port, socklen_t(port.count), NI_NUMERICHOST | NI_NUMERICSERV)
+            == 0
+      }
+    }
+    guard isKnown, [AF_INET, AF_INET6].contains(CInt(address.ss_family)) else { return nil }
+    func text(_ room: [CChar]) -> String {
+      String(decoding: room.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+    let (name, number) = (text(host), text(port))
+    return name.contains(":") ? "[\(name)]:\(number)" : "\(name):\(number)"
+  }
+
   /// Begins to connect. The socket can be written once it is connected; a failure is the error of its first use.
   /// - Throws: the call that failed, with the address.
   public static func connect(to address: InternetAddress) throws(SystemError) -> OwnedDescriptor {

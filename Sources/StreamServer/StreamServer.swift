@@ -109,6 +109,16 @@ public final class StreamServer: Sendable {
           byStream: streams.map { $0.history(before: time) }))
     }
     try addSystemStream(
+      "$clients", "The clients and their subscriptions, once a second", everyMilliseconds: 1000, read: .owner
+    ) { [weak self] _ in
+      guard let self else { return [] }
+      return SystemFeed.json(clients())
+    }
+    systemStreams.setCommands { [weak self] command, client, completed in
+      guard let self else { return completed(.canceled("streamd is stopping")) }
+      perform(command, for: client, completed: completed)
+    }
+    try addSystemStream(
       "$config", "The configuration, without secrets, on every change", everyMilliseconds: 250, read: .owner
     ) { [weak self] _ in
       guard let self else { return [] }

@@ -9,11 +9,14 @@ struct Arguments: Equatable {
     /// `isLong`: with the ids of the newest events.
     case list(isJSON: Bool, isLong: Bool = false)
     case subscribe(Subscription)
-    /// `timeout`: maximum wait for the event; `nil`: no limit.
-    case get(name: String, EventFormat, timeout: Duration?)
+    /// `key`: of which the newest event is printed; `nil`: that of the stream. `timeout`: maximum wait for it; `nil`: no
+    /// limit.
+    case get(name: String, key: String?, EventFormat, timeout: Duration?)
     case publish(name: String, Publication)
     case status(isJSON: Bool)
     case configuration(isJSON: Bool)
+    case clients(isJSON: Bool)
+    case control(ControlCommand)
     /// `timeout`: maximum wait for the outcome.
     case reload(process: Int32, timeout: Duration)
     case top(Top)
@@ -166,7 +169,7 @@ extension Arguments {
   private static let options: Set = [
     "--socket", "--token-file", "--credit", "--count", "--from", "--last", "--on-lag", "--format", "--max-event",
     "--sort", "--timeout",
-    "--as", "--max-age", condition,
+    "--as", "--max-age", "--key", condition,
   ]
 
   private static func command(
@@ -174,7 +177,7 @@ extension Arguments {
   ) throws(Stop) -> Command {
     guard let verb = operands.first else { throw .usage("a command is missing") }
     switch verb {
-    case "list", "status", "config", "top":
+    case "list", "status", "config", "clients", "top":
       guard operands.count == 1 else { throw .usage("\(verb) accepts no \"\(operands[1])\"") }
       let others: Set = verb == "top" ? ["--count", "--sort"] : verb == "list" ? [longList] : []
       try refuse(values, except: others.union([json, "--format"]), for: verb)
@@ -183,6 +186,7 @@ extension Arguments {
       case "list": return .list(isJSON: isJSON, isLong: values[longList] != nil)
       case "status": return .status(isJSON: isJSON)
       case "config": return .configuration(isJSON: isJSON)
+      case "clients": return .clients(isJSON: isJSON)
       default: break
       }
       if isJSON, values["--sort"] != nil { throw .usage("--sort cannot be combined with \(json)") }
@@ -194,10 +198,20 @@ extension Arguments {
         throw .usage("reload requires the process id of the daemon; under systemd use systemctl reload")
       }
       return .reload(process: process, timeout: try time("--timeout", values) ?? reloadTimeout)
+    case "kick":
+      try refuse(values, except: [], for: verb)
+      guard operands.count == 2, let client = UInt64(operands[1]) else {
+        throw .usage("kick requires the number of a client, which streamctl clients shows")
+      }
+      return .control(.kick(client: client))
+    case "refresh":
+      try refuse(values, except: [], for: verb)
+      return .control(.refresh(stream: try name(operands)))
     case "get":
-      try refuse(values, except: ["--format", "--max-event", "--timeout"], for: verb)
+      try refuse(values, except: ["--format", "--key", "--max-event", "--timeout"], for: verb)
       let format: EventFormat? = try choice("--format", values)
-      return .get(name: try name(operands), format ?? .data, timeout: try time("--timeout", values))
+      return .get(
+        name: try name(operands), key: values["--key"], format ?? .data, timeout: try time("--timeout", values))
     case "check":
       try refuse(values, except: ["--max-age", "--timeout", json, "--format"], for: verb)
       var check = Check(maxAge: try time("--max-age", values), isJSON: try isJSON(values))
@@ -215,7 +229,8 @@ extension Arguments {
       return .publish(name: try name(Array(operands.prefix(2))), publication)
     case "sub":
       try refuse(
-        values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", json, longList]), for: verb)
+        values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", "--key", json, longList]),
+        for: verb)
       var subscription = Subscription()
       if let from = values["--from"] { subscription.options.from = position(from) }
       if let count = try number("--last", values) {

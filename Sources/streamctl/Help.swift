@@ -7,13 +7,17 @@ enum Help {
       list                list the streams, one per line
       sub NAME...         print the events of a stream as they arrive, until it ends; of several streams, or of those
                           that a pattern such as 'sensors/*' fits, now or later, with the name and a tab in front
-      get NAME            print the newest event of a stream
+      get NAME            print the newest event of a stream, or of one of its keys
       pub NAME [DATA]     publish DATA as one event, or each line of standard input as an event; end when the
                           daemon has confirmed all of them; a restart or crash of the daemon neither loses
                           nor repeats a line
       status              print the daemon's counters
       config              print the configuration that the daemon serves: the values of its files and the defaults,
                           without secrets
+      clients             list the clients, and what each is subscribed to; for root and the daemon's user
+      kick CLIENT         end the connection of the client with this number
+      refresh NAME        make the source of a stream ask its upstream now, if a subscriber wants an event and the
+                          server has not asked for a pause
       reload PID          make the daemon that is this process reload its configuration; exit with code 78 if it
                           has errors
       top                 show the rates of the streams once a second; on a terminal in place, with keys
@@ -54,6 +58,9 @@ enum Help {
       --max-event SIZE    accept events up to this size, such as 1GiB; exit with code 65 on a larger one
                           (default 64MiB)
 
+    Options of get:
+      --key KEY           the newest event of this key: a number, true, false or a text
+
     Options of reload:
       --timeout TIME      exit with code 69 when the daemon does not reply within this time (default 25s)
 
@@ -62,8 +69,9 @@ enum Help {
                           this time, such as 30s
       --timeout TIME      exit with code 3 when the daemon does not reply within this time (default 10s)
 
-    Options of list, status, config, top and check:
-      --json, -o json     print JSON on one line: $streams, $stats, $config, $stats once a second, or an object
+    Options of list, status, config, clients, top and check:
+      --json, -o json     print JSON on one line: $streams, $stats, $config, $clients, $stats once a second, or an
+                          object
 
     Options of list:
       -l, --long          with the ids of the newest events

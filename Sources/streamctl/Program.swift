@@ -31,7 +31,13 @@ enum Program {
       try Output.print(ConfigurationReport(Session(arguments).value(of: "$config")).shownText)
     case .reload(let process, let timeout):
       try Session(arguments, watchesOutput: false).reload(process, within: timeout)
-    case .get(let name, let format, let timeout): try printValue(of: name, arguments, format, within: timeout)
+    case .get(let name, let key, let format, let timeout):
+      try printValue(of: name, key: key, arguments, format, within: timeout)
+    case .clients(isJSON: true): try printValue(of: "$clients", arguments, .data)
+    case .clients:
+      let event = try Session(arguments).value(of: "$clients")
+      try Output.print(ClientTable(json: event.data).text(at: event.time))
+    case .control(let command): try Session(arguments, watchesOutput: false).perform(command)
     case .publish(let name, let publication):
       let session = try Session(arguments, watchesOutput: false)
       if let data = publication.data {
@@ -47,9 +53,9 @@ enum Program {
   }
 
   private static func printValue(
-    of name: String, _ arguments: Arguments, _ format: EventFormat, within timeout: Duration? = nil
+    of name: String, key: String? = nil, _ arguments: Arguments, _ format: EventFormat, within timeout: Duration? = nil
   ) throws(Stop) {
-    let event = try Session(arguments).value(of: name, within: timeout)
+    let event = try Session(arguments).value(of: name, key: key, within: timeout)
     var output = Output()
     if format == .data, Terminal.isOutput, JSONText.isValid(event.data) {
       try output.write(JSONText.indented(event.data))

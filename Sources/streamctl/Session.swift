@@ -2,6 +2,7 @@ import Dispatch
 import Glibc
 import Reactive
 import StreamClient
+import StreamProtocol
 import StreamRuntime
 
 /// One run of the program: a connection on its own loop, the signals that end it, and the main thread, which may block
@@ -18,6 +19,7 @@ struct Session {
   /// The screen, if the output is drawn in place.
   let screen: Screen?
 
+  private static let commandTimeout = Duration.seconds(10)
   /// How long a blocked output may delay the end after a signal.
   private static let grace = Duration.seconds(1)
 
@@ -62,11 +64,24 @@ struct Session {
   }
 
   /// The newest event of a stream, as soon as there is one.
-  /// - Parameter timeout: `nil`: no limit.
-  func value(of name: String, within timeout: Duration? = nil) throws(Stop) -> StreamEvent {
-    connection.value(of: name).subscribe(inbox)
-    inbox.request(1)
+  /// - Parameters:
+  ///   - key: of one key; `nil`: of the stream.
+  ///   - timeout: `nil`: no limit.
+  func value(of name: String, key: String? = nil, within timeout: Duration? = nil) throws(Stop) -> StreamEvent {
+    connection.value(of: name, key: key).subscribe(inbox)
     StreamStateWatch(name, connection, inbox).start(on: loop, timeout)
+    return try response(within: timeout) { .silence(of: name, $0) }
+  }
+
+  /// Gives the daemon a command, and returns when it has an effect.
+  func perform(_ command: ControlCommand) throws(Stop) {
+    connection.perform(command).subscribe(inbox)
+    _ = try response(within: Self.commandTimeout) { .unavailable("no reply from the daemon for \($0)") }
+  }
+
+  /// - Parameter late: the error after the timeout.
+  private func response(within timeout: Duration?, _ late: (Duration) -> Stop) throws(Stop) -> StreamEvent {
+    inbox.request(1)
     let deadline = Self.deadline(timeout)
     var value: StreamEvent?
     while true {
@@ -78,7 +93,7 @@ struct Session {
         inbox.reuse(after: end)
         return value
       }
-      if !inbox.wait(until: deadline), let timeout { throw .silence(of: name, timeout) }
+      if !inbox.wait(until: deadline), let timeout { throw late(timeout) }
     }
   }
 

@@ -74,7 +74,8 @@ def commands_are_offered(installation):
     of_sub |= options_of(installation, "streamctl", "Options of sub and pub")
     of_pub = options_of(installation, "streamctl", "Options of pub")
     of_pub |= options_of(installation, "streamctl", "Options of sub and pub")
-    of_json = options_of(installation, "streamctl", "Options of list, status, config, top and check")
+    of_json = options_of(installation, "streamctl", "Options of list, status, config, clients, top and check")
+    of_get = options_of(installation, "streamctl", "Options of get") | of_both
     of_list = options_of(installation, "streamctl", "Options of list") | of_json
     of_check = options_of(installation, "streamctl", "Options of check") | of_json
     of_reload = options_of(installation, "streamctl", "Options of reload")
@@ -85,16 +86,17 @@ def commands_are_offered(installation):
     of_all = others - {"--help", "--version"}
     for words, wanted in [
         (["streamctl", "--"], others), (["streamctl", "sub", "--"], of_sub | of_both | of_all),
-        (["streamctl", "get", "--"], of_both | of_all), (["streamctl", "top", "--"], of_top | of_all),
+        (["streamctl", "get", "--"], of_get | of_all), (["streamctl", "top", "--"], of_top | of_all),
         (["streamctl", "list", "--"], of_list | of_all), (["streamctl", "pub", "x", "--"], of_pub | of_all),
-        (["streamctl", "config", "--"], of_json | of_all), (["streamctl", "check", "--"], of_check | of_all),
+        (["streamctl", "config", "--"], of_json | of_all), (["streamctl", "clients", "--"], of_json | of_all),
+        (["streamctl", "kick", "--"], of_all), (["streamctl", "check", "--"], of_check | of_all),
         (["streamctl", "reload", "--"], of_reload | of_all),
         (["streamd", "--"], daemon),
     ]:
         expect_equal(bash(installation, *words), wanted, f"bash, {' '.join(words)}")
         offered = {offer for offer in fish(installation, " ".join(words)) if offer.startswith("--")}
         expect_equal(offered, wanted, f"fish, {' '.join(words)}")
-    of_streamctl = others | of_sub | of_both | of_pub | of_list | of_top | of_check | commands
+    of_streamctl = others | of_sub | of_get | of_pub | of_list | of_top | of_check | commands
     for program, names in [("streamctl", of_streamctl), ("streamd", daemon)]:
         text = next((installation.prefix / "share/zsh").glob(f"*/_{program}")).read_text()
         missing = [name for name in names if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)]

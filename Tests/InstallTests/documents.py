@@ -113,7 +113,7 @@ def terms(page, heading, macro):
 
 
 def system_streams_are_in_their_page(installation):
-    """the members of $streams, $stats, $history and $config and the states of streams are those in streamd(8) and WIRE.md"""
+    """the members of $streams, $stats, $history, $clients and $config and the states of streams are those in streamd(8) and WIRE.md"""
     protocol = PROJECT / "Sources" / "StreamProtocol"
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
     stream, upstream, whole = ("enum CodingKeys" + part for part in statistics.split("private enum CodingKeys")[1:])
@@ -128,6 +128,8 @@ def system_streams_are_in_their_page(installation):
         | {f"by_stream.upstream.{key}" for key in coding_keys(upstream)},
         "$history": coding_keys("enum CodingKeys" + history)
         | {f"by_stream.{key}" for key in coding_keys("enum CodingKeys" + each)},
+        "$clients": {"clients", "others"}
+        | {f"clients.{key}" for key in coding_keys((protocol / "ClientsSnapshot.swift").read_text())},
         "$config": coding_keys((protocol / "ConfigurationReport.swift").read_text()),
     }
     expect(min(map(len, wanted.values())) > 3, f"the source has {wanted}")
@@ -142,7 +144,7 @@ def system_streams_are_in_their_page(installation):
 def columns_are_in_their_page(installation):
     """the columns of streamctl's tables and those in its manual are the same"""
     page = source(installation, PAGES[1])
-    for heading, file in [("streamctl list", "StreamTable"), ("streamctl top", "TopTable")]:
+    for heading, file in [("streamctl list", "StreamTable"), ("streamctl clients", "ClientTable"), ("streamctl top", "TopTable")]:
         text = (PROJECT / "Sources" / "streamctl" / f"{file}.swift").read_text()
         columns = re.findall(r'"([^"]+)"', re.search(r"let header = \[(.*?)\]", text, re.S)[1])
         part = re.search(rf"^\.Ss {heading}\n(.*?)^\.S[sh] ", page, re.M | re.S)

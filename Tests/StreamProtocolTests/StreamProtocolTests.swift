@@ -32,6 +32,7 @@ private let notAStart =
   ]) func theServerReadsTheClientsOptions(options: SubscribeOptions) throws {
     var asked = options
     asked.gaps = options.ids
+    asked.key = "a \"b\" é"
     #expect(try SubscribeOptions(json: asked.json) == asked)
     #expect(try SubscribeOptions(json: options.json) == options)
   }
@@ -142,5 +143,13 @@ private let notAStart =
     #expect(try JSONDecoder().decode(CatalogueEntry.self, from: Data(json.utf8)) == shared)
     let later = try JSONDecoder().decode(CatalogueEntry.self, from: Data(#"{"name":"s","fleet":{"x":1}}"#.utf8))
     #expect(later.fleet == .init())
+  }
+}
+
+@Suite struct ControlCommandTests {
+  @Test(arguments: [
+    ControlCommand.kick(client: 0), .kick(client: .max), .refresh(stream: "a"), .refresh(stream: "\"é\\\n"),
+  ]) func theServerReadsTheClientsCommand(command: ControlCommand) throws {
+    #expect(try ControlCommand(json: command.json) == command)
   }
 }

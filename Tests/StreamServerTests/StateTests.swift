@@ -794,4 +794,58 @@ import Testing
       }
     }
   }
+
+  // MARK: The newest event of one key
+
+  @Test func aRequestForOneValueMayBeForAKey() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      let numbers = #"{"k":5,"v":"number"}"#, text = #"{"k":"5","v":"text"}"#
+      source.send(Self.event("a"), Self.event("b", 1), Self.event("a", 2), Array(numbers.utf8), Array(text.utf8))
+      source.send(Self.event("c"), Self.event("c", isTombstone: true))
+      let client = try WireClient.ready(harness.path)
+      for (key, id, data) in [
+        ("a", 1002, Self.event("a", 2)), (#"\"b\""#, 1001, Self.event("b", 1)), ("5.0", 1003, Array(numbers.utf8)),
+        (#"\"5\""#, 1004, Array(text.utf8)),
+      ] as [(String, UInt64, [UInt8])] {
+        client.get("s", options: #"{"key":"\#(key)"}"#)
+        guard case .payload(_, let payload, _, true, true)? = try client.receive() else { throw WireClient.Silence() }
+        #expect(payload.data == data && payload.metadata?.prefix(8).reduce(0) { $0 << 8 | UInt64($1) } == id)
+      }
+      client.get("s", options: #"{"key":"a","ids":false}"#)
+      guard case .payload(_, let bare, _, true, true)? = try client.receive() else { throw WireClient.Silence() }
+      #expect(bare.metadata?.isEmpty ?? true)
+      for key in ["c", "d", "", "null"] {
+        client.get("s", options: #"{"key":"\#(key)"}"#)
+        #expect(try client.receive() == .error(StreamID(1), .rejected, "no event of \"s\" has this key"))
+      }
+      #expect(try client.isSilent())
+    }
+  }
+
+  @Test func aRequestForAKeyRequiresOneValueAndKeys() async throws {
+    try await withServer { harness in
+      _ = try add(harness)
+      try harness.add("plain").send([1])
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: #"{"key":"a"}"#)
+      #expect(
+        try client.receive() == .error(StreamID(1), .invalid, "option \"key\" is for a request for one value"))
+      client.get("s", options: #"{"key":1}"#)
+      #expect(try client.receive() == .error(StreamID(1), .invalid, "option \"key\" must be a string"))
+      client.get("plain", options: #"{"key":"a"}"#)
+      #expect(try client.receive() == .error(StreamID(1), .invalid, "the stream has no keys, and so no state"))
+    }
+  }
+
+  @Test func theNewestEventOfAKeyIsWholeHoweverLargeItIs() async throws {
+    try await withServer { harness in
+      let source = try add(harness)
+      let large = Array(#"{"k":"a","v":"\#(String(repeating: "x", count: 200_000))"}"#.utf8)
+      source.send(large, Self.event("b"))
+      let client = try WireClient.ready(harness.path)
+      client.get("s", options: #"{"key":"a"}"#)
+      #expect(try client.event().data == large)
+    }
+  }
 }

@@ -126,6 +126,31 @@ import Testing
     }
   }
 
+  @Test func clientsAreListedAndKickedAndSourcesRefreshed() async throws {
+    try await withServer { path in
+      let reader = try Command(["--socket", path, "sub", "lines", "--credit", "7", "--no-reconnect"])
+      let value = try Command(["--socket", path, "pub", "lines", "x"])
+      #expect(await value.end() == (0, ""))
+      #expect(await reader.line() == "x")
+      let list = try Command(["--socket", path, "clients"])
+      let rows = await list.rest().split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
+      #expect(
+        rows.first == ["CLIENT", "USER", "PID", "COMMAND", "PROTOCOL", "AGE", "SENT", "STREAM", "CREDIT", "LAG"])
+      let row = try #require(rows.first { $0.contains("lines") })
+      #expect(row[3] == "streamctl" && row[4] == "rsocket" && row.suffix(3) == ["lines", "6", "0"])
+      #expect(await list.end() == (0, ""))
+      let json = try Command(["--socket", path, "clients", "-o", "json"])
+      #expect(await json.rest().hasPrefix(#"{"clients":[{"bytes_out":"#))
+      let kick = try Command(["--socket", path, "kick", row[0]])
+      #expect(await kick.end() == (0, ""))
+      #expect(await reader.end() == (69, "streamctl: an operator has ended this connection\n"))
+      let again = try Command(["--socket", path, "kick", row[0]])
+      #expect(await again.end() == (77, "streamctl: no client \(row[0])\n"))
+      let refresh = try Command(["--socket", path, "refresh", "five"])
+      #expect(await refresh.end() == (77, "streamctl: \"five\" is not refreshed: its source has no upstream\n"))
+    }
+  }
+
   @Test func aStreamThatComesLaterIsFollowedIfAPatternFits() async throws {
     let folder = try TemporaryFolder()
     let path = folder.path("s")

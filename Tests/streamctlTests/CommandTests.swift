@@ -59,6 +59,20 @@ import Testing
     }
   }
 
+  @Test func aKeyReachesTheServer() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, .response, _, "prices", _) = event {
+        peer.machine.sendPayload(id, Payload(data: Array("7".utf8)), isComplete: true)
+      }
+    }) { server in
+      let command = try Command(["--socket", server.path, "get", "prices", "--key", "New \"York\""])
+      let options = #"{"key":"New \"York\""}"#
+      #expect(await server.next() == .request(StreamID(1), .response, 1, "prices", options))
+      #expect(await command.rest() == "7\n")
+      #expect(await command.end() == (0, ""))
+    }
+  }
+
   @Test func eachEventOfASlowStreamIsPrintedAtOnceAndAnInterruptCancels() async throws {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.send("first", on: id) }

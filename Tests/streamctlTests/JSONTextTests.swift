@@ -97,6 +97,7 @@ import Testing
   }
 
   @Test func namesWithALeadingDashFollowADoubleDash() throws {
-    #expect(try Arguments(["get", "--", "-x"], environment: [:]).command == .get(name: "-x", .data, timeout: nil))
+    #expect(
+      try Arguments(["get", "--", "-x"], environment: [:]).command == .get(name: "-x", key: nil, .data, timeout: nil))
   }
 }

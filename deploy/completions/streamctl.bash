@@ -24,7 +24,7 @@ _streamctl() {
       continue
     fi
     case $word in
-      --socket | --token-file | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where) option=$word ;;
+      --socket | --token-file | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where | --key) option=$word ;;
       -n) option=--last ;;
       -o) option=--format ;;
       -*) ;;
@@ -43,7 +43,7 @@ _streamctl() {
     --on-lag) offered='skip latest fail' ;;
     --format) offered='data json raw' ;;
     --sort) offered='name rate lag state' ;;
-    --credit | --count | --last | --as | --where) ;;
+    --credit | --count | --last | --as | --where | --key) ;;
     --max-event) offered='64MiB 256MiB 1GiB' ;;
     --timeout | --max-age) offered='5s 30s 5m' ;;
     *)
@@ -52,18 +52,18 @@ _streamctl() {
           offered='--credit --count --from --last --follow --marker --no-follow --no-reconnect --on-lag --where --format --max-event'
           offered+=' --timeout --socket --token-file'
           ;;
-        get:-*) offered='--format --max-event --timeout --socket --token-file' ;;
+        get:-*) offered='--format --key --max-event --timeout --socket --token-file' ;;
         pub:-*) offered='--as --no-reconnect --socket --token-file' ;;
         check:-*) offered='--json --max-age --timeout --socket --token-file' ;;
         list:-*) offered='--json --long --socket --token-file' ;;
-        status:-* | config:-*) offered='--json --socket --token-file' ;;
+        status:-* | config:-* | clients:-*) offered='--json --socket --token-file' ;;
         reload:-*) offered='--timeout --socket --token-file' ;;
         top:-*) offered='--count --json --sort --socket --token-file' ;;
         :-*) offered='--socket --token-file --help --version' ;;
         *:-*) offered='--socket --token-file' ;;
-        :*) offered='list sub get pub status config reload top check' ;;
+        :*) offered='list sub get pub status config clients kick refresh reload top check' ;;
         sub:*) offered=$(_streamctl_names) ;;
-        get:* | check:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
+        get:* | check:* | refresh:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
         pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;
         reload:*) if [[ ! $name ]]; then offered=$(pidof streamd 2>/dev/null); fi ;;
       esac

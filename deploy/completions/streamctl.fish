@@ -21,7 +21,7 @@ function __streamctl_operands
     for word in (commandline -opc)[2..-1]
         if test $is_value = 1
             set is_value 0
-        else if contains -- $word --socket --token-file --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where -n -o
+        else if contains -- $word --socket --token-file --credit --count --from --last --on-lag --format --max-event --sort --timeout --as --max-age --where --key -n -o
             set is_value 1
         else if not string match -q -- '-*' $word
             echo $word
@@ -49,11 +49,14 @@ complete -c streamctl -n __streamctl_wants_command -a get -d 'Print the newest e
 complete -c streamctl -n __streamctl_wants_command -a pub -d 'Publish an event, or each line of standard input'
 complete -c streamctl -n __streamctl_wants_command -a status -d 'Print the counters of the daemon'
 complete -c streamctl -n __streamctl_wants_command -a config -d 'Print the configuration that the daemon serves'
+complete -c streamctl -n __streamctl_wants_command -a clients -d 'List the clients and their subscriptions'
+complete -c streamctl -n __streamctl_wants_command -a kick -d 'End the connection of a client'
+complete -c streamctl -n __streamctl_wants_command -a refresh -d 'Make a source ask its upstream now'
 complete -c streamctl -n __streamctl_wants_command -a reload -d 'Make the daemon reload its configuration'
 complete -c streamctl -n __streamctl_wants_command -a top -d 'Show the rates of the streams'
 complete -c streamctl -n __streamctl_wants_command -a check -d 'Print whether a stream is fresh, for monitoring'
 complete -c streamctl -n '__streamctl_is sub' -a '(__streamctl_names)'
-complete -c streamctl -n '__streamctl_wants_name get check' -a '(__streamctl_names)'
+complete -c streamctl -n '__streamctl_wants_name get check refresh' -a '(__streamctl_names)'
 complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
 complete -c streamctl -n '__streamctl_wants_name reload' -a '(pidof streamd 2>/dev/null | string split " ")'
 complete -c streamctl -l socket -r -F -d 'The socket of the daemon'
@@ -72,10 +75,11 @@ complete -c streamctl -n '__streamctl_is pub' -l as -x -d 'Publish under this na
 complete -c streamctl -n '__streamctl_is sub pub' -l no-reconnect -d 'Exit when the connection is lost'
 complete -c streamctl -n '__streamctl_is sub' -l on-lag -x -a 'skip latest fail' -d 'Behaviour after falling behind'
 complete -c streamctl -n '__streamctl_is sub get' -s o -l format -x -a 'data json raw' -d 'Output format'
+complete -c streamctl -n '__streamctl_is get' -l key -x -d 'The key whose newest event is printed'
 complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256MiB 1GiB' -d 'Size of the largest event'
 complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'Exit when no event arrives for this time'
 complete -c streamctl -n '__streamctl_is reload check' -l timeout -x -a '5s 30s 5m' -d 'Exit when the daemon does not reply for this time'
-complete -c streamctl -n '__streamctl_is list status config top check' -l json -d 'Print JSON'
+complete -c streamctl -n '__streamctl_is list status config clients top check' -l json -d 'Print JSON'
 complete -c streamctl -n '__streamctl_is list' -s l -l long -d 'With the ids of the newest events'
 complete -c streamctl -n '__streamctl_is check' -l max-age -x -a '5s 30s 5m' -d 'Age from which the stream is old'
 complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate lag state' -d 'Order of streams'

@@ -21,6 +21,9 @@ _streamctl() {
     'pub:publish an event, or each line of standard input'
     'status:print the counters of the daemon'
     'config:print the configuration that the daemon serves'
+    'clients:list the clients and their subscriptions'
+    'kick:end the connection of a client'
+    'refresh:make a source ask its upstream now'
     'reload:make the daemon reload its configuration'
     'top:show the rates of the streams'
     'check:print whether a stream is fresh, for monitoring'
@@ -29,7 +32,7 @@ _streamctl() {
     '--socket=[the socket of the daemon]:socket:_files'
     '--token-file=[the file with the token]:file:_files'
   )
-  case ${words[(r)(list|sub|get|pub|status|config|reload|top|check)]} in
+  case ${words[(r)(list|sub|get|pub|status|config|clients|kick|refresh|reload|top|check)]} in
     sub)
       options+=(
         '--credit=[events to request at a time]:number: '
@@ -49,6 +52,7 @@ _streamctl() {
       ;;
     get)
       options+=(
+        '--key=[the key whose newest event is printed]:key: '
         '(-o --format)'{-o,--format=}'[output format]:format:(data json raw)'
         '--max-event=[size of the largest event]:size:(64MiB 256MiB 1GiB)'
         '--timeout=[exit when no event arrives for this time]:time:(5s 30s 5m)'
@@ -69,7 +73,7 @@ _streamctl() {
       )
       ;;
     list) options+=('--json[print JSON]' '(-l --long)'{-l,--long}'[with the ids of the newest events]') ;;
-    status | config) options+=('--json[print JSON]') ;;
+    status | config | clients) options+=('--json[print JSON]') ;;
     top)
       options+=(
         '--json[print JSON]'
@@ -86,7 +90,7 @@ _streamctl() {
     name)
       case $line[1] in
         sub) _streamctl_names '' && ret=0 ;;
-        get | check) ((CURRENT > 3)) || _streamctl_names '' && ret=0 ;;
+        get | check | refresh) ((CURRENT > 3)) || _streamctl_names '' && ret=0 ;;
         pub) _streamctl_names publish && ret=0 ;;
         reload) compadd $(pidof streamd 2>/dev/null) && ret=0 ;;
       esac

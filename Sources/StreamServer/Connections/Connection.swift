@@ -43,6 +43,10 @@ class Connection: EventLoop.Handler {
   private var clock: TimerID?
   var subscriptions = SubscriptionList()
   var lastReceivedAt: UInt64
+  /// When this process began to serve it, in nanoseconds on the loop's clock.
+  let beganAt: UInt64
+  /// Bytes written to the socket by this process.
+  private(set) var sentByteCount: UInt64 = 0
   /// Created at the first use.
   private var extras: Extras?
   private var unsent = UnsentBytes()
@@ -86,12 +90,19 @@ class Connection: EventLoop.Handler {
     self.socket = socket
     self.worker = worker
     lastReceivedAt = worker.loop.now
+    beganAt = worker.loop.now
   }
 
   // MARK: Overridden by protocols
 
   /// Whether the handshake is complete. Before that, the handshake timeout applies.
   var isEstablished: Bool { false }
+
+  /// In `$clients`.
+  var protocolName: String { "rsocket" }
+
+  /// The streams that it publishes to.
+  var publishedStreams: [String] { [] }
 
   /// Live requests.
   var requestCount: Int { 0 }
@@ -345,7 +356,10 @@ class Connection: EventLoop.Handler {
   func write(_ bytes: UnsafeRawBufferPointer) -> WriteResult {
     worker.loop.assertOnLoop()
     let count = unsafe send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
-    if count >= 0 { return .wrote(count) }
+    if count >= 0 {
+      sentByteCount &+= UInt64(count)
+      return .wrote(count)
+    }
     if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
     if phase == .open, errno == EPIPE || errno == ECONNRESET { loseReader() } else { close() }
     return .gone

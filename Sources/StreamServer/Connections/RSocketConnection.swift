@@ -1,6 +1,7 @@
-import StreamRuntime
 import RSocket
 import Reactive
+import StreamProtocol
+import StreamRuntime
 
 /// A connection with the RSocket protocol: converts frames into requests, and their results into frames.
 class RSocketConnection: Connection {
@@ -9,6 +10,8 @@ class RSocketConnection: Connection {
   private var hasInput: Bool
   /// Created for the first publishing request.
   private var inbound: InboundChannels?
+  /// Created for the first command.
+  private var commands: ClientCommands?
 
   /// Input is not read while values of more bytes than this wait for space in their streams, or more than their
   /// share of one of them. Credit keeps a publisher below, unless its values grow suddenly. A connection with a
@@ -33,6 +36,7 @@ class RSocketConnection: Connection {
   override var answerByteCount: Int { machine.outputByteCount }
   override func takeAnswers() -> [UInt8] { machine.takeOutput() }
   override var hasInbound: Bool { inbound != nil }
+  override var publishedStreams: [String] { inbound?.streamNames ?? [] }
 
   override var heldByteCount: Int {
     (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) } ?? 0)
@@ -91,6 +95,7 @@ class RSocketConnection: Connection {
         inbound?.grant(id, count)
       }
     case .cancel(let id), .error(let id, _, _):
+      commands?.leave(id)
       if let subscription = subscriptions[RequestID(id)] { remove(subscription) } else { inbound?.leave(id) }
     case .closed(let code, let message):
       if code != .connectionClose { drop(message) }
@@ -172,6 +177,9 @@ class RSocketConnection: Connection {
     } catch {
       return machine.sendError(id, .invalid, error.message)
     }
+    if name == ControlCommand.route, kind == .response {
+      return needCommands().request(id, payload.data)
+    }
     let stream: ServedStream
     do {
       stream = try self.stream(named: name)
@@ -198,9 +206,12 @@ class RSocketConnection: Connection {
         guard options.from == .replay, options.onLag == nil, !options.gaps, options.filter == nil,
           !options.marker
         else {
-          throw SubscribeOptions.Malformed("a request for one value accepts only the option \"ids\"")
+          throw SubscribeOptions.Malformed("a request for one value accepts only the options \"ids\" and \"key\"")
         }
         (options.from, options.onLag) = (.latest, .latest)
+        if let key = options.key { return try subscribe(request, toNewestOf: key, in: stream, options) }
+      } else if options.key != nil {
+        throw SubscribeOptions.Malformed("option \"key\" is for a request for one value")
       }
       subscribe(request, to: stream, isSingle: isSingle, demand, options, as: encoding)
     } catch {
@@ -208,11 +219,40 @@ class RSocketConnection: Connection {
     }
   }
 
+  /// - Parameter text: of a key.
+  private func subscribe(
+    _ request: RequestID, toNewestOf text: String, in stream: ServedStream, _ options: SubscribeOptions
+  ) throws(SubscribeOptions.Malformed) {
+    var options = options
+    options.from = .state
+    var id: UInt64?
+    // Another thread may replace the event before the state keeps it for this request.
+    for _ in 0..<Self.keyAttempts {
+      let newest = try stream.newestID(ofKey: text).get()
+      if let id, newest == id { return }
+      if let former = subscriptions[request] { remove(former) }
+      guard let newest else {
+        return sendFailure(request, .rejected("no event of \"\(stream.name)\" has this key"))
+      }
+      subscribe(request, to: stream, isSingle: true, .max(1), options, as: encoding, stateFrom: newest)
+      guard subscriptions[request] != nil else { return }
+      id = newest
+    }
+  }
+
+  private static let keyAttempts = 8
+
   /// The first byte may select another protocol.
   var acceptsOtherProtocols: Bool { true }
 
   /// What events become on this connection.
   var encoding: EventFormat.Encoding { .rsocket }
+
+  private func needCommands() -> ClientCommands {
+    let needed = commands ?? ClientCommands(connection: self, worker: worker)
+    commands = needed
+    return needed
+  }
 
   private func needInbound() -> InboundChannels {
     let needed = inbound ?? InboundChannels(connection: self, worker: worker)
@@ -255,6 +295,7 @@ class RSocketConnection: Connection {
   /// - Returns: nil for a connection that ends here.
   override func save() -> SavedConnection? {
     guard phase == .open else { return nil }
+    commands?.end("streamd restarts")
     let channels = inbound?.save(ending: "streamd restarts before the stream has stored all values") ?? []
     _ = flush()
     guard phase == .open else { return nil }
@@ -304,7 +345,7 @@ class RSocketConnection: Connection {
 
   override func stop(_ reason: String = "streamd is stopping") {
     guard phase == .open else { return }
-    for id in (subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? [])).sorted() {
+    for id in (subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? []) + (commands?.ids ?? [])).sorted() {
       machine.sendError(id, .canceled, reason)
     }
     machine.close(.connectionClose, reason)
@@ -313,6 +354,8 @@ class RSocketConnection: Connection {
 
   override func leaveAll() {
     super.leaveAll()
+    commands?.leaveAll()
+    commands = nil
     inbound?.leaveAll()
     inbound = nil
   }

@@ -24,8 +24,8 @@ extension EventBlock {
       clear(storage, at: cursor, machine.format, subscriber, before)
       stateEnd = walk.end
     }
-    // A part of it was sent, or a response has its size.
-    let isExact = cursor.sentBytes > 0 || machine.format.completes && machine.format.isBody
+    // A part of it was sent, or one event was requested.
+    let isExact = cursor.sentBytes > 0 || machine.format.completes
     var isEndLost = false
     switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, jsonVerdicts) {
     case .more?:

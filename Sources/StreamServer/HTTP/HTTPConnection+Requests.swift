@@ -24,6 +24,7 @@ extension HTTPConnection {
       case "/rsocket": self = .socket
       case "/streams": self = .streams(["$streams"])
       case "/stats": self = .streams(["$stats"])
+      case "/clients": self = .streams(["$clients"])
       default:
         guard path.hasPrefix(Self.streamsPath), path.utf8.count > Self.streamsPath.utf8.count else { return nil }
         let names = path.dropFirst(Self.streamsPath.count)

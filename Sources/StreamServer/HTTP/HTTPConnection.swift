@@ -90,6 +90,11 @@ final class HTTPConnection: Connection {
   // MARK: For the transport
 
   override var isEstablished: Bool { hasRequested }
+  override var protocolName: String { "http" }
+
+  override var publishedStreams: [String] {
+    if case .publishing(let request) = exchange { [request.stream.name] } else { [] }
+  }
 
   override var requestCount: Int {
     switch exchange {

@@ -37,6 +37,7 @@ final class WebSocketConnection: RSocketConnection {
 
   deinit { worker.counts.webSocket.subtract(1, ordering: .relaxed) }
 
+  override var protocolName: String { "websocket" }
   override var encoding: EventFormat.Encoding { .webSocket }
   override var acceptsOtherProtocols: Bool { false }
   override var heldByteCount: Int { super.heldByteCount + message.count + headerPart.count }

@@ -140,6 +140,9 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     self.worker = worker
   }
 
+  /// The streams of its channels.
+  var streamNames: [String] { channels.values.map(\.stream.name) }
+
   // MARK: Input
 
   /// Receives a REQUEST_CHANNEL or REQUEST_FNF. The latter has no reply, but a refusal is counted and reported.

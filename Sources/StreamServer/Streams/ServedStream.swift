@@ -394,6 +394,22 @@ final class ServedStream: Sendable {
     watcher.logDidChange()
   }
 
+  /// The id of the newest event of a key in its state; nil: it has none.
+  /// - Parameter text: see `EventKeyReader.keys(namedBy:)`.
+  func newestID(ofKey text: String) -> Result<UInt64?, SubscribeOptions.Malformed> {
+    let keys = EventKeyReader.keys(namedBy: text)
+    return log.read { storage, _ in
+      Result { () throws(SubscribeOptions.Malformed) in
+        let state = try SubscribeOptions.Start.state(of: storage)
+        for key in keys {
+          guard let record = unsafe key.withUnsafeBytes({ unsafe state.newest($0) }) else { continue }
+          return UInt64(bigEndian: unsafe record.part(0..<8).loadUnaligned(as: UInt64.self))
+        }
+        return nil
+      }
+    }
+  }
+
   // MARK: Freshness
 
   /// Checks from now on whether the stream is stale, if its configuration has a limit for that. The timer is one for as

@@ -1,6 +1,7 @@
 import Dispatch
 import Reactive
 import ReplayLog
+import StreamProtocol
 import StreamRuntime
 
 /// The part of the system streams that a client sees.
@@ -57,7 +58,14 @@ final class SystemStreams: Sendable {
     var firstIDs: [String: UInt64] = [:]
   }
 
+  /// Performs a command of a client; calls its last argument once, on any thread, with nil if it has an effect.
+  typealias Commands =
+    @Sendable (
+      ControlCommand, ClientIdentity, _ completed: @escaping @Sendable (RequestFailure?) -> Void
+    ) -> Void
+
   private let state = Locked(State())
+  private let commands = Locked<Commands?>(nil)
   private let maximumAge: Duration
   private let queue: DispatchQueue
   /// The metrics, which show what `$stats` shows.
@@ -82,6 +90,16 @@ final class SystemStreams: Sendable {
     _ render: @escaping @Sendable (MetricsCache.Key, DispatchQueue, @escaping @Sendable ([UInt8]) -> Void) -> Void
   ) {
     metrics.setRenderer { [queue] key, completed in render(key, queue, completed) }
+  }
+
+  /// Sets what performs commands.
+  func setCommands(_ commands: @escaping Commands) { self.commands.withLock { $0 = commands } }
+
+  func perform(
+    _ command: ControlCommand, for client: ClientIdentity,
+    completed: @escaping @Sendable (RequestFailure?) -> Void
+  ) {
+    commands.withLock { $0 }?(command, client, completed)
   }
 
   /// Adds a system stream.

@@ -1,0 +1,58 @@
+/// The object of `$clients`. Source of the meanings: `docs/WIRE.md`, "System streams".
+package struct ClientsSnapshot: Codable, Equatable, Sendable {
+  /// One connection.
+  package struct Client: Codable, Equatable, Sendable {
+    /// Counted from 1 since the start of the daemon.
+    package var id: UInt64
+    /// `rsocket`, `http` or `websocket`.
+    package var `protocol`: String
+    /// Of a Unix socket.
+    package var user: UInt32?
+    package var process: Int32?
+    /// The name of the process, from the kernel.
+    package var command: String?
+    /// Of TCP.
+    package var address: String?
+    /// The name of its token.
+    package var token: String?
+    /// Since when it is connected to this process, in microseconds since the Unix epoch.
+    package var since: UInt64?
+    /// Bytes written to its socket, of everything.
+    package var bytesOut: UInt64
+    package var subscriptions: [Subscription]?
+    /// The streams that it publishes to.
+    package var publishes: [String]?
+
+    package init(id: UInt64, `protocol`: String, bytesOut: UInt64) {
+      (self.id, self.protocol, self.bytesOut) = (id, `protocol`, bytesOut)
+    }
+
+    private enum CodingKeys: String, CodingKey {
+      case id, `protocol`, user, process, command, address, token, since, subscriptions, publishes
+      case bytesOut = "bytes_out"
+    }
+
+    /// The events that it has not been sent, of all its subscriptions.
+    package var lag: UInt64 { (subscriptions ?? []).reduce(0) { $0 &+ $1.lag } }
+  }
+
+  /// One request for events.
+  package struct Subscription: Codable, Equatable, Sendable {
+    package var stream: String
+    /// The number of events that it has requested and not been sent; absent: unlimited.
+    package var credit: UInt64?
+    /// The number of stored events that it has not been sent.
+    package var lag: UInt64
+
+    package init(stream: String, credit: UInt64?, lag: UInt64) {
+      (self.stream, self.credit, self.lag) = (stream, credit, lag)
+    }
+  }
+
+  /// Sorted by number.
+  package var clients: [Client]
+  /// The number of connections that are not shown: those with the least lag.
+  package var others: Int?
+
+  package init(clients: [Client], others: Int?) { (self.clients, self.others) = (clients, others) }
+}

@@ -1,0 +1,144 @@
+import Dispatch
+import Glibc
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+
+// What root and the daemon's user see of the clients, and do to them.
+
+extension StreamServer {
+  /// Connections in `$clients`: its rendering costs about 20 µs for each.
+  private static let shownClients = 1000
+  /// A loop that does not list its clients within this time is not waited for.
+  private static let listWait = DispatchTimeInterval.seconds(1)
+
+  /// The clients. Waits for the loops; not called on one of them.
+  func clients() -> ClientsSnapshot {
+    let found = Locked<[ClientsSnapshot.Client]>([])
+    let group = DispatchGroup()
+    for worker in workers {
+      group.enter()
+      worker.listClients { clients in
+        found.withLock { $0 += clients }
+        group.leave()
+      }
+    }
+    _ = group.wait(timeout: .now() + Self.listWait)
+    let all = found.withLock { $0 }
+    // The number of an earlier client is lower.
+    var shown = all.sorted { $0.lag != $1.lag ? $0.lag > $1.lag : $0.id < $1.id }.prefix(Self.shownClients)
+    shown.sort { $0.id < $1.id }
+    for index in shown.indices { shown[index].command = shown[index].process.flatMap(Self.command) }
+    return ClientsSnapshot(clients: Array(shown), others: all.count > shown.count ? all.count - shown.count : nil)
+  }
+
+  /// The name of a process; nil if it has ended, or is of another name space.
+  private static func command(of process: Int32) -> String? {
+    guard process > 0, let file = unsafe fopen("/proc/\(process)/comm", "re") else { return nil }
+    defer { unsafe fclose(file) }
+    var room = [CChar](repeating: 0, count: 64)  // the kernel keeps 15 bytes
+    guard let line = unsafe fgets(&room, CInt(room.count), file) else { return nil }
+    return unsafe String(cString: line).split(separator: "\n").first.map(String.init)
+  }
+
+  /// Performs a command. Thread-safe.
+  /// - Parameter completed: called once on any thread; nil: it has an effect.
+  func perform(
+    _ command: ControlCommand, for client: ClientIdentity, completed: @escaping @Sendable (RequestFailure?) -> Void
+  ) {
+    switch command {
+    case .kick(let number):
+      let left = Countdown(workers.count)
+      let isFound = Locked(false)
+      for worker in workers {
+        worker.loop.execute {
+          if worker.kick(number, by: client) { isFound.withLock { $0 = true } }
+          guard left.isLast() else { return }
+          completed(isFound.withLock { $0 } ? nil : .rejected("no client \(number)"))
+        }
+      }
+    case .refresh(let name):
+      guard let stream = streams[name], stream.feed == nil else {
+        return completed(.rejected("no stream named \"\(name)\""))
+      }
+      let status = stream.status
+      if let fleet = status.fleet, !fleet.isLeading {
+        let host = fleet.leader.map { "host \($0)" } ?? "no host"
+        return completed(.rejected("\"\(name)\" is not refreshed: \(host) asks its upstream, for all hosts"))
+      }
+      guard let refresh = status.refresh else {
+        return completed(.rejected("\"\(name)\" is not refreshed: its source has no upstream"))
+      }
+      refresh { reason in completed(reason.map { .rejected("\"\(name)\" is not refreshed: \($0)") }) }
+    }
+  }
+}
+
+extension Worker {
+  /// Connections of one turn: each costs about a microsecond.
+  private static let listedPerTurn = 256
+
+  /// Lists the clients of this loop over several turns. From any thread.
+  /// - Parameter completed: called on the loop.
+  fileprivate func listClients(completed: @escaping @Sendable ([ClientsSnapshot.Client]) -> Void) {
+    loop.execute { [self] in list(allConnections[...], [], completed) }
+  }
+
+  private func list(
+    _ rest: ArraySlice<Connection>, _ found: [ClientsSnapshot.Client],
+    _ completed: @escaping @Sendable ([ClientsSnapshot.Client]) -> Void
+  ) {
+    loop.assertOnLoop()
+    var ends: [ObjectIdentifier: UInt64] = [:]
+    var found = found
+    for connection in rest.prefix(Self.listedPerTurn) where connection.phase == .open {
+      found.append(entry(of: connection, &ends))
+    }
+    let others = rest.dropFirst(Self.listedPerTurn)
+    guard !others.isEmpty else { return completed(found) }
+    let next = Continuation(rest: others, found: found)
+    loop.execute { [self] in list(next.rest, next.found, completed) }
+  }
+
+  /// What the next turn continues with: on the same loop.
+  private struct Continuation: @unchecked Sendable {
+    let rest: ArraySlice<Connection>
+    let found: [ClientsSnapshot.Client]
+  }
+
+  /// - Parameter ends: the ends of streams' logs, as far as they are known.
+  private func entry(of connection: Connection, _ ends: inout [ObjectIdentifier: UInt64]) -> ClientsSnapshot.Client {
+    let identity = connection.identity
+    var client = ClientsSnapshot.Client(
+      id: identity.number, protocol: connection.protocolName, bytesOut: connection.sentByteCount)
+    (client.user, client.process) = (identity.credentials?.user, identity.credentials?.process)
+    client.token = identity.token?.name
+    if identity.credentials == nil { client.address = TCPSocket.peerAddress(of: connection.socket.raw) }
+    let age = (loop.now - min(loop.now, connection.beganAt)) / 1000
+    client.since = EventLog.wallClock() - age
+    let subscriptions = connection.subscriptions.map { subscription in
+      let stream = subscription.lane.stream
+      let end = ends[ObjectIdentifier(stream)] ?? stream.log.read { storage, _ in storage.endPosition }
+      ends[ObjectIdentifier(stream)] = end
+      return ClientsSnapshot.Subscription(
+        stream: stream.name, credit: subscription.machine.demand.max.map { UInt64($0) },
+        lag: end - min(end, subscription.cursor.position))
+    }
+    if !subscriptions.isEmpty { client.subscriptions = subscriptions.sorted { $0.stream < $1.stream } }
+    let published = connection.publishedStreams
+    if !published.isEmpty { client.publishes = published.sorted() }
+    return client
+  }
+
+  /// Ends a connection. On the loop.
+  /// - Returns: false: it is not of this loop.
+  fileprivate func kick(_ number: UInt64, by client: ClientIdentity) -> Bool {
+    loop.assertOnLoop()
+    guard let connection = allConnections.first(where: { $0.identity.number == number && $0.phase == .open }) else {
+      return false
+    }
+    connection.drop("kicked by \(client)")
+    connection.stop("an operator has ended this connection")
+    return true
+  }
+}
