@@ -210,7 +210,8 @@ extension Configuration.Source {
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
     stored: @escaping @Sendable () -> Checkpoint?, admission: FetchAdmission? = nil,
-    handover: SourceHandover? = nil, refresh: SourceRefresh, succeeded: @escaping @Sendable () -> Void = {},
+    handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
+    succeeded: @escaping @Sendable () -> Void = {},
     progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
