@@ -26,6 +26,8 @@ struct FleetSimulation {
     var host: Int?  // nil: to the engine
     var run: Int
     var content: Content
+    /// Of a question to the engine, and of its outcomes: the first one counts, as the engine answers once.
+    var question: UInt64?
   }
 
   private enum Content {
@@ -73,6 +75,8 @@ struct FleetSimulation {
     /// The number of its value under way.
     var published: [String: UInt64] = [:]
     var tickAt = UInt64.max
+    /// Those to the engine without an outcome.
+    var questions: Set<UInt64> = []
     /// When it could fetch each stream last.
     var mayFetchAt: [String: UInt64] = [:]
   }
@@ -80,6 +84,7 @@ struct FleetSimulation {
   private(set) var violations: [String] = []
   private(set) var storedCount = 0
   private(set) var fetchCount = 0
+  private var questionCount: UInt64 = 0
   private(set) var publishedCount = 0
   private(set) var terms = 0
   private var random: SeededRandom
@@ -173,18 +178,32 @@ struct FleetSimulation {
 
   // MARK: Messages
 
-  private mutating func post(after delay: UInt64, to host: Int?, _ content: Content, isLossy: Bool = true) {
+  private mutating func post(
+    after delay: UInt64, to host: Int?, _ content: Content, question: UInt64? = nil, isLossy: Bool = true
+  ) {
     if isLossy, !isCalm {
       if random.below(1000) < faults.lost { return }
       if random.below(1000) < faults.repeated {
-        enqueue(after: delay + random.below(3 * Self.second), to: host, content)
+        enqueue(after: delay + random.below(3 * Self.second), to: host, content, question: question)
       }
     }
-    enqueue(after: delay, to: host, content)
+    enqueue(after: delay, to: host, content, question: question)
   }
 
-  private mutating func enqueue(after delay: UInt64, to host: Int?, _ content: Content) {
-    network.add(Message(host: host, run: host.map { hosts[$0].run } ?? 0, content: content), at: now + delay)
+  private mutating func enqueue(after delay: UInt64, to host: Int?, _ content: Content, question: UInt64? = nil) {
+    let run = host.map { hosts[$0].run } ?? 0
+    network.add(Message(host: host, run: run, content: content, question: question), at: now + delay)
+  }
+
+  /// A host asks the engine.
+  /// - Parameters:
+  ///   - failure: the outcome if no answer comes in time.
+  ///   - timeout: for the answer.
+  private mutating func ask(_ content: Content, orElse failure: Content, after timeout: UInt64, by index: Int) {
+    questionCount += 1
+    hosts[index].questions.insert(questionCount)
+    post(after: delay(), to: nil, content, question: questionCount)
+    enqueue(after: timeout, to: index, failure, question: questionCount)
   }
 
   /// Mostly a millisecond, sometimes seconds.
@@ -195,7 +214,7 @@ struct FleetSimulation {
   private func wallTime(_ index: Int) -> UInt64 { 1_000_000_000_000 + hosts[index].clock + now / 1000 }
 
   private mutating func deliver(_ message: Message) {
-    guard let index = message.host else { return serve(message.content) }
+    guard let index = message.host else { return serve(message) }
     if case .kill = message.content { return hosts[index].isAlive ? kill(index) : start(index) }
     guard hosts[index].isAlive else { return }
     switch message.content {
@@ -204,6 +223,7 @@ struct FleetSimulation {
     default: break
     }
     guard hosts[index].run == message.run else { return }
+    if let question = message.question, hosts[index].questions.remove(question) == nil { return }
     let machine = hosts[index].machine
     var actions: [FleetMachine.Action] = []
     switch message.content {
@@ -240,17 +260,17 @@ struct FleetSimulation {
     for action in actions {
       switch action {
       case .append(let bytes, _, let shard, let after, let attempt):
-        post(after: delay(), to: nil, .append(bytes, shard: shard, after: after, attempt: attempt, from: index))
-        enqueue(after: timeout, to: index, .appended(shard: shard, attempt: attempt, .unknown))
+        ask(
+          .append(bytes, shard: shard, after: after, attempt: attempt, from: index),
+          orElse: .appended(shard: shard, attempt: attempt, .unknown), after: timeout, by: index)
       case .read(let shard, let after):
-        post(after: delay(), to: nil, .readRequest(shard: shard, after: after, from: index))
-        enqueue(after: timeout, to: index, .entries(shard: shard, after: after, nil))
+        ask(
+          .readRequest(shard: shard, after: after, from: index),
+          orElse: .entries(shard: shard, after: after, nil), after: timeout, by: index)
       case .findClaim(let shard):
-        post(after: delay(), to: nil, .claimRequest(shard: shard, from: index))
-        enqueue(after: timeout, to: index, .claim(shard: shard, nil))
+        ask(.claimRequest(shard: shard, from: index), orElse: .claim(shard: shard, nil), after: timeout, by: index)
       case .gather(let shard):
-        post(after: delay(), to: nil, .gather(shard: shard, from: index))
-        enqueue(after: timeout, to: index, .gathered(shard: shard, [], nil))
+        ask(.gather(shard: shard, from: index), orElse: .gathered(shard: shard, [], nil), after: timeout, by: index)
       case .send(let bytes, to: .heartbeats):
         for other in hosts.indices where other != index { post(after: delay(), to: other, .heartbeat(bytes)) }
       case .send(let bytes, to: .host(let id)):
@@ -263,8 +283,9 @@ struct FleetSimulation {
         }
         enqueue(after: timeout / 2, to: index, .wantAnswer(stream: stream, leader: leader, false))
       case .askInterest(let stream, _):
-        post(after: delay(), to: nil, .interest(stream: stream, from: index))
-        enqueue(after: timeout, to: index, .interestAnswer(stream: stream, nil))
+        ask(
+          .interest(stream: stream, from: index), orElse: .interestAnswer(stream: stream, nil), after: timeout,
+          by: index)
       case .showInterest(let isShown, let stream, _):
         if isShown { hosts[index].shown.insert(stream) } else { hosts[index].shown.remove(stream) }
       case .store(let batch, let stream, let firstID, let time, let position):
@@ -300,7 +321,7 @@ struct FleetSimulation {
     hosts[index].isAlive = false
     hosts[index].run += 1
     (hosts[index].wanted, hosts[index].shown, hosts[index].fetched) = ([], [], [])
-    (hosts[index].published, hosts[index].tickAt) = ([:], .max)
+    (hosts[index].published, hosts[index].tickAt, hosts[index].questions) = ([:], .max, [])
   }
 
   private mutating func start(_ index: Int) {
@@ -365,8 +386,11 @@ struct FleetSimulation {
 
   // MARK: The engine
 
-  private mutating func serve(_ content: Content) {
-    switch content {
+  private mutating func serve(_ message: Message) {
+    func answer(_ host: Int, _ content: Content) {
+      post(after: delay(), to: host, content, question: message.question)
+    }
+    switch message.content {
     case .append(let bytes, let shard, let after, let attempt, let host):
       let last = UInt64(entries[shard].count)
       guard after == last else { return answer(host, .appended(shard: shard, attempt: attempt, .refused(last: last))) }
@@ -403,8 +427,6 @@ struct FleetSimulation {
     default: break
     }
   }
-
-  private mutating func answer(_ host: Int, _ content: Content) { post(after: delay(), to: host, content) }
 
   // MARK: What must hold
 
