@@ -106,7 +106,7 @@ let package = Package(
     .executableTarget(
       name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: strictSettings),
     .executableTarget(
-      name: "streamctl", dependencies: ["Reactive", "StreamClient", "StreamProtocol", "StreamRuntime"],
+      name: "streamctl", dependencies: ["Events", "Reactive", "StreamClient", "StreamProtocol", "StreamRuntime"],
       swiftSettings: strictSettings),
 
     .target(

@@ -19,15 +19,21 @@ package enum JSONScalar {
   }
 
   /// `text` as a JSON string: RFC 8259 requires quotes, backslashes and control characters to be escaped.
-  package static func quoted(_ text: String) -> String {
+  /// - Parameter isPlain: whether another character may stand for itself.
+  package static func quoted(_ text: String, unescaped isPlain: (Unicode.Scalar) -> Bool = { _ in true }) -> String {
     var result = "\""
     for scalar in text.unicodeScalars {
       switch scalar {
       case "\"", "\\": result += "\\\(scalar)"
-      case "\u{0}"..."\u{1F}":
-        let digits = String(scalar.value, radix: 16)
-        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-      default: result.unicodeScalars.append(scalar)
+      case "\n": result += "\\n"
+      case "\r": result += "\\r"
+      case "\t": result += "\\t"
+      case _ where scalar.value >= 0x20 && isPlain(scalar): result.unicodeScalars.append(scalar)
+      default:
+        for unit in scalar.utf16 {
+          let digits = String(unit, radix: 16)
+          result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+        }
       }
     }
     return result + "\""

@@ -27,22 +27,6 @@ package enum JSONSyntax {
     }
   }
 
-  /// Encodes `text` as a string, quotes included.
-  package static func string(_ text: String) -> [UInt8] {
-    var bytes: [UInt8] = [UInt8(ascii: "\"")]
-    for byte in text.utf8 {
-      switch byte {
-      case UInt8(ascii: "\""), UInt8(ascii: "\\"): bytes += [UInt8(ascii: "\\"), byte]
-      case 0x0A: bytes += Array("\\n".utf8)
-      case 0..<0x20:
-        let digits = Array("0123456789abcdef".utf8)
-        bytes += Array("\\u00".utf8) + [digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-      default: bytes.append(byte)
-      }
-    }
-    return bytes + [UInt8(ascii: "\"")]
-  }
-
   /// The check of a text in slices, so that a large one does not occupy its caller.
   package typealias Examination = JSONExamination<NoJSONVisitor>
 }

@@ -1,3 +1,4 @@
+import Events
 import StreamProtocol
 
 extension EventFilter {
@@ -66,7 +67,7 @@ extension EventFilter.Scalar {
   /// - Parameter text: JSON, or text that stands for itself.
   fileprivate init(_ text: [UInt8]) throws(SubscribeOptions.Malformed) {
     self = .string(String(decoding: text, as: UTF8.self))
-    guard let first = text.first, !"[{".utf8.contains(first), JSONText.isValid(text) else { return }
+    guard let first = text.first, !"[{".utf8.contains(first), JSONSyntax.holds(for: text.span) else { return }
     let filter = try EventFilter(json: Array(#"{"":"#.utf8) + text + Array("}".utf8))
     if case .equals(let scalar)? = filter.conditions.first?.test { self = scalar }
   }

@@ -1,3 +1,4 @@
+import Events
 import StreamClient
 
 /// The output format of an event.
@@ -19,7 +20,7 @@ enum EventFormat: String, CaseIterable {
     case .data:
       if let stream { try output.write("\(stream)\t".utf8) }
       let isBroken = event.data.dropLast().contains(lineFeed)
-      let line = isBroken && JSONText.isValid(event.data) ? JSONText.onOneLine(event.data) : event.data
+      let line = isBroken && JSONSyntax.holds(for: event.data.span) ? JSONText.onOneLine(event.data) : event.data
       try output.write(line)
       if line.last != lineFeed { try output.write([lineFeed]) }
     case .json:
@@ -32,7 +33,7 @@ enum EventFormat: String, CaseIterable {
         return
       }
       try output.write(#""id":\#(id),"time":\#(time),"data":"#.utf8)
-      if JSONText.isValid(event.data) {
+      if JSONSyntax.holds(for: event.data.span) {
         try output.write(JSONText.onOneLine(event.data))
       } else {
         try output.write(JSONText.string(String(decoding: event.data, as: UTF8.self)).utf8)

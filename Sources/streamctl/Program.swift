@@ -1,3 +1,4 @@
+import Events
 import Glibc
 import StreamProtocol
 
@@ -57,7 +58,7 @@ enum Program {
   ) throws(Stop) {
     let event = try Session(arguments).value(of: name, key: key, within: timeout)
     var output = Output()
-    if format == .data, Terminal.isOutput, JSONText.isValid(event.data) {
+    if format == .data, Terminal.isOutput, JSONSyntax.holds(for: event.data.span) {
       try output.write(JSONText.indented(event.data))
     } else {
       try format.append(event, to: &output)

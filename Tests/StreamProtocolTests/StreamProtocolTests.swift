@@ -14,7 +14,7 @@ private let notAStart =
     (SubscribeOptions(from: .last(10)), #"{"from":-10,"gaps":true}"#),
     (SubscribeOptions(from: .after(id: .max)), #"{"from":18446744073709551615,"gaps":true}"#),
     (SubscribeOptions(from: .since("-5m"), onLag: .fail, ids: false), #"{"from":"-5m","on_lag":"fail","ids":false}"#),
-    (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\u000a\u0001é","gaps":true}"#),
+    (SubscribeOptions(from: .since("a\"\\\n\u{1}é")), #"{"from":"a\"\\\n\u0001é","gaps":true}"#),
   ]) func optionsAreJSONWithoutDefaultValues(options: SubscribeOptions, json: String) {
     #expect(
       String(decoding: options.json, as: UTF8.self)

@@ -138,8 +138,8 @@ struct ServerSentEvents: EventSplitter {
 
   /// `{"event":"price","id":"7","data":{"eur":3}}`
   private func envelope(_ data: [UInt8]) -> [UInt8] {
-    func string(_ bytes: [UInt8]) -> [UInt8] { JSONSyntax.string(String(decoding: bytes, as: UTF8.self)) }
-    var bytes = Array(#"{"event":"#.utf8) + (name.isEmpty ? JSONSyntax.string("message") : string(name))
+    func string(_ bytes: [UInt8]) -> [UInt8] { Array(JSONScalar.quoted(String(decoding: bytes, as: UTF8.self)).utf8) }
+    var bytes = Array(#"{"event":"#.utf8) + (name.isEmpty ? Array(#""message""#.utf8) : string(name))
     if !lastEventID.isEmpty { bytes += Array(#","id":"#.utf8) + string(lastEventID) }
     let embedded = JSONSyntax.holds(for: data.span) ? data : string(data)
     return bytes + Array(#","data":"#.utf8) + embedded + [UInt8(ascii: "}")]
