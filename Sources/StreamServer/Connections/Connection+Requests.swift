@@ -76,8 +76,12 @@ extension Connection {
     report(refusal)
   }
 
+  /// The entry has the address of a client that nothing else identifies.
   func report(_ refusal: Refusal) {
-    worker.report(.clientRefused(identity, stream: refusal.stream, reason: refusal.failure.sentence))
+    let isKnown = identity.credentials != nil || identity.token != nil
+    let address = isKnown ? nil : TCPSocket.peerAddress(of: socket.raw)
+    let reason = refusal.failure.sentence + (address.map { ", from \($0)" } ?? "")
+    worker.report(.clientRefused(identity, stream: refusal.stream, reason: reason))
   }
 
   /// The stream as this client sees it.
