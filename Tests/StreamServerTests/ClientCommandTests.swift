@@ -160,6 +160,22 @@ import Testing
     }
   }
 
+  /// An accessor that wraps the former value once more would need more stack with each command.
+  @Test func everyCommandCostsWhatTheFirstOneDoes() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      status.setRefresh { completed in completed(nil) }
+      _ = try harness.add("a", status: status)
+      let client = try WireClient.ready(harness.path)
+      for round in 0..<400 {
+        let command = round.isMultiple(of: 2) ? #"{"kick":99999}"# : #"{"refresh":"a"}"#
+        for number in 0..<100 as Range<UInt32> { client.get("$control", options: command, id: 2 * number + 1) }
+        for _ in 0..<100 { _ = try client.receive() }
+      }
+      #expect(try client.isSilent())
+    }
+  }
+
   @Test func aCommandWithoutAReplyEndsWithTheProcess() async throws {
     try await withTwoServers { first, second in
       let held = Locked<[@Sendable (String?) -> Void]>([])

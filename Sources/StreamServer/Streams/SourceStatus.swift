@@ -91,7 +91,10 @@ public final class SourceStatus: Sendable {
 
   private let share = Locked(Share())
   private let figures = Locked(UpstreamFigures())
-  private let asker = Locked<Refresh?>(nil)
+  private let upstreamAccess = Locked(UpstreamAccess())
+
+  /// The closure has a structure of its own: as the value of a generic lock it would be wrapped once more by each access.
+  private struct UpstreamAccess { var refresh: Refresh? }
 
   /// Makes the source ask its upstream now. It calls its argument once, on any thread: with why it does not, as a sentence,
   /// or with nil.
@@ -153,10 +156,12 @@ public final class SourceStatus: Sendable {
   // MARK: The upstream
 
   /// Sets how the source is made to ask its upstream, if it has one. Thread-safe.
-  public func setRefresh(_ refresh: @escaping Refresh) { asker.withLock { $0 = refresh } }
+  public func setRefresh(_ refresh: @escaping Refresh) {
+    upstreamAccess.withLock { $0.refresh = refresh }
+  }
 
   /// As set; nil: the source has no upstream. Thread-safe.
-  var refresh: Refresh? { asker.withLock { $0 } }
+  var refresh: Refresh? { upstreamAccess.withLock { $0.refresh } }
 
   /// The counters of the source. They are thread-safe, and so are the functions below.
   public var upstream: UpstreamFigures { figures.withLock { $0 } }

@@ -27,6 +27,12 @@ enum Visibility: Hashable, Sendable {
 /// streams. Other clients get a view of the streams that they may read or write, created on request and shared by equal
 /// rights.
 final class SystemStreams: Sendable {
+  /// Performs a command of a client; calls its last argument once, on any thread, with nil if it has an effect.
+  typealias Commands =
+    @Sendable (
+      ControlCommand, ClientIdentity, _ completed: @escaping @Sendable (RequestFailure?) -> Void
+    ) -> Void
+
   /// One system stream, independent of its views.
   fileprivate struct Kind {
     let name: String
@@ -56,16 +62,10 @@ final class SystemStreams: Sendable {
     var views: [Key: View] = [:]
     /// The minimum first id of new views, by the stream's name.
     var firstIDs: [String: UInt64] = [:]
+    var commands: Commands?
   }
 
-  /// Performs a command of a client; calls its last argument once, on any thread, with nil if it has an effect.
-  typealias Commands =
-    @Sendable (
-      ControlCommand, ClientIdentity, _ completed: @escaping @Sendable (RequestFailure?) -> Void
-    ) -> Void
-
   private let state = Locked(State())
-  private let commands = Locked<Commands?>(nil)
   private let maximumAge: Duration
   private let queue: DispatchQueue
   /// The metrics, which show what `$stats` shows.
@@ -93,13 +93,13 @@ final class SystemStreams: Sendable {
   }
 
   /// Sets what performs commands.
-  func setCommands(_ commands: @escaping Commands) { self.commands.withLock { $0 = commands } }
+  func setCommands(_ commands: @escaping Commands) { state.withLock { $0.commands = commands } }
 
   func perform(
     _ command: ControlCommand, for client: ClientIdentity,
     completed: @escaping @Sendable (RequestFailure?) -> Void
   ) {
-    commands.withLock { $0 }?(command, client, completed)
+    state.withLock { $0.commands }?(command, client, completed)
   }
 
   /// Adds a system stream.
