@@ -156,9 +156,12 @@ import Testing
 
   @Test func OPTIONSTellsTheMethods() async throws {
     try await withServer { harness in
+      try harness.addPublished("s")
+      _ = try harness.add("clock")
       let client = try HTTPWireClient(harness)
       for (target, methods) in [
-        ("/streams/s", "GET, HEAD, POST, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"),
+        ("/streams/s", "GET, HEAD, POST, OPTIONS"), ("/streams/clock", "GET, HEAD, OPTIONS"),
+        ("/streams/none", "GET, HEAD, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"),
         ("/streams/s,t", "GET, HEAD, OPTIONS"), ("/streams/$config", "GET, HEAD, OPTIONS"),
         ("*", "GET, HEAD, POST, OPTIONS"),
       ] {
@@ -173,6 +176,7 @@ import Testing
     var limits = ServerLimits(workers: 1)
     limits.httpOrigins = ["https://a.example"]
     try await withServer(limits) { harness in
+      try harness.addPublished("s")
       let client = try HTTPWireClient(harness)
       let allowed = try client.fetch("/streams/s", method: "OPTIONS", "Origin: https://a.example")
       #expect(allowed.status == 204 && allowed["Access-Control-Allow-Origin"] == "https://a.example")

@@ -183,7 +183,7 @@ extension HTTPConnection {
       let refusal = Refusal(name, .rejected("\"\(name)\" does not accept values"))
       report(refusal)
       return respond(Rejection(.methodNotAllowed, refusal.failure.sentence), to: request.withoutBody(of: head)) {
-        $0.add("Allow", "GET, HEAD, OPTIONS")
+        $0.add("Allow", Self.readingMethods)
       }
     }
     guard admits(stream.configuration.write) else { throw rejection(mayNotWrite(stream)) }

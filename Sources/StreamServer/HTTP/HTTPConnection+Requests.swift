@@ -7,6 +7,9 @@ import StreamRuntime
 // Which resource a request is for, and what its response is.
 
 extension HTTPConnection {
+  /// Of a resource that takes no values.
+  static let readingMethods = "GET, HEAD, OPTIONS"
+
   /// What a path names.
   private enum Resource {
     case page
@@ -38,12 +41,13 @@ extension HTTPConnection {
 
     var isSocket: Bool { if case .socket = self { true } else { false } }
 
-    var methods: String {
+    /// - Parameter acceptsValues: whether clients may be the source of a stream.
+    func methods(_ acceptsValues: (String) -> Bool) -> String {
       switch self {
-      case .page, .metrics, .health: "GET, HEAD, OPTIONS"
+      case .page, .metrics, .health: HTTPConnection.readingMethods
       case .socket: "GET, OPTIONS"
       case .streams(let names):
-        names.count == 1 && !names[0].hasPrefix("$") ? "GET, HEAD, POST, OPTIONS" : "GET, HEAD, OPTIONS"
+        names.count == 1 && acceptsValues(names[0]) ? "GET, HEAD, POST, OPTIONS" : HTTPConnection.readingMethods
       }
     }
   }
@@ -63,8 +67,9 @@ extension HTTPConnection {
         throw Rejection(.notFound, "no resource has this path: streams are at /streams/NAME")
       }
       worker.trace(identity, "requests \(head.target.path)")
+      let methods = resource.methods { worker.streams[$0]?.publishSource != nil }
       switch (resource, head.method) {
-      case (_, .options): respondToOptions(request, resource.methods)
+      case (_, .options): respondToOptions(request, methods)
       case (.page, .get), (.page, .head): try respondWithPage(request, head)
       case (.metrics, .get), (.metrics, .head): try respondWithMetrics(request, head)
       case (.health, .get), (.health, .head): respondWithHealth(request)
@@ -72,9 +77,9 @@ extension HTTPConnection {
       case (.streams(let names), .get), (.streams(let names), .head): try respond(with: names, request, head)
       case (.streams(let names), .post) where names.count == 1: try receive(names[0], request, head)
       case (_, .get), (_, .head), (_, .post), (_, .other):
-        let rejection = Rejection(.methodNotAllowed, "the methods of this resource are \(resource.methods)")
+        let rejection = Rejection(.methodNotAllowed, "the methods of this resource are \(methods)")
         countRefusal(rejection)
-        respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", resource.methods) }
+        respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", methods) }
       }
     } catch {
       countRefusal(error)
