@@ -196,7 +196,6 @@ let package = Package(
 /// The suites whose tests use several threads, by target: `deploy/test` runs these under the thread sanitizer, `deploy/test
 /// --all` every test.
 let threadTests = [
-  "JetStreamTests": ["LogTests"],
   "ReactiveTests": ["AsyncPublisherTests", "ConcurrencyTests", "ContractTests", "ContractTests+Combine", "ShareTests"],
   "StreamClientTests": ["RemoteSinkTests", "RemoteStreamTests"],
   "StreamRuntimeTests": ["EventLoopTests"],
