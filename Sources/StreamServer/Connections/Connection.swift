@@ -31,33 +31,34 @@ class Connection: EventLoop.Handler {
 
   /// Changes when the client sends a token.
   var identity: ClientIdentity
+  // In an order without holes, and with small types, because there may be very many connections.
   private(set) var socket: OwnedDescriptor
+  /// Of `sentByteCount`.
+  private var lowSentByteCount: UInt32 = 0
   let worker: Worker
   private(set) var share: UserShare
   private(set) var phase = Phase.open
   private var watched: EventLoop.Readiness = .readable
   private(set) var isBlocked = false
-  private var registration: EventLoop.Registration?
-  /// The timer of the present phase: for the protocol's first bytes, for a sign of life, or until the unsent bytes
-  /// are read.
-  private var clock: TimerID?
-  var subscriptions = SubscriptionList()
-  var lastReceivedAt: UInt64
-  /// When this process began to serve it, in nanoseconds on the loop's clock.
-  let beganAt: UInt64
-  /// Bytes written to the socket by this process.
-  private(set) var sentByteCount: UInt64 = 0
-  /// Created at the first use.
-  private var extras: Extras?
-  private var unsent = UnsentBytes()
   /// Subscriptions in the queue of their user, at most `Slices.subscriptions`.
   var readyCount: UInt8 = 0
+  private var registration: EventLoop.Registration?
   /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
   /// The peer sends nothing any more, and may still read.
   private(set) var hasLostWriter = false
   /// Whether the peer has closed its reading end. Its input is read to the end, so that its values are stored.
   private(set) var hasLostReader = false
+  /// The timer of the present phase: for the protocol's first bytes, for a sign of life, or until the unsent bytes
+  /// are read.
+  private var clock: TimerID?
+  var subscriptions = SubscriptionList()
+  var lastReceivedAt: UInt64
+  /// Created at the first use.
+  private var extras: Extras?
+  private var unsent = UnsentBytes()
+  /// When this process began to serve it, in seconds on the loop's clock.
+  let beganAt: UInt32
   /// Its part in its user's account.
   private(set) var held = HeldByConnection()
 
@@ -67,6 +68,8 @@ class Connection: EventLoop.Handler {
     var blocked: [StreamSubscription] = []
     var standby: Fifo<StreamSubscription>?
     var waitingInput: WaitingInput?
+    var commands: ClientCommands?
+    var highSentByteCount: UInt32 = 0
   }
 
   private final class WaitingInput {
@@ -90,7 +93,7 @@ class Connection: EventLoop.Handler {
     self.socket = socket
     self.worker = worker
     lastReceivedAt = worker.loop.now
-    beganAt = worker.loop.now
+    beganAt = UInt32(truncatingIfNeeded: worker.loop.now / 1_000_000_000)
   }
 
   // MARK: Overridden by protocols
@@ -219,6 +222,12 @@ class Connection: EventLoop.Handler {
   private var waitingInput: WaitingInput? {
     get { extras?.waitingInput }
     set { set(\.waitingInput, newValue) }
+  }
+
+  /// Those of an RSocket connection.
+  var commands: ClientCommands? {
+    get { extras?.commands }
+    set { set(\.commands, newValue) }
   }
 
   /// Queues the input for the user's turn.
@@ -357,12 +366,21 @@ class Connection: EventLoop.Handler {
     worker.loop.assertOnLoop()
     let count = unsafe send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
     if count >= 0 {
-      sentByteCount &+= UInt64(count)
+      noteSent(count)
       return .wrote(count)
     }
     if errno == EAGAIN || errno == EINTR || errno == ENOBUFS { return .wrote(0) }
     if phase == .open, errno == EPIPE || errno == ECONNRESET { loseReader() } else { close() }
     return .gone
+  }
+
+  /// Bytes written to the socket by this process.
+  var sentByteCount: UInt64 { UInt64(extras?.highSentByteCount ?? 0) << 32 | UInt64(lowSentByteCount) }
+
+  private func noteSent(_ count: Int) {
+    let (sum, isOver) = lowSentByteCount.addingReportingOverflow(UInt32(truncatingIfNeeded: count))
+    lowSentByteCount = sum
+    if isOver { needExtras().highSentByteCount += 1 }
   }
 
   private func loseReader() {

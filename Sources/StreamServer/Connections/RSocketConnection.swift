@@ -10,8 +10,6 @@ class RSocketConnection: Connection {
   private var hasInput: Bool
   /// Created for the first publishing request.
   private var inbound: InboundChannels?
-  /// Created for the first command.
-  private var commands: ClientCommands?
 
   /// Input is not read while values of more bytes than this wait for space in their streams, or more than their
   /// share of one of them. Credit keeps a publisher below, unless its values grow suddenly. A connection with a
