@@ -347,12 +347,7 @@ package struct ShardMachine {
     switch result {
     case .stored:
       submitted[index].isStored = true
-      var actions: [Action] = []
-      while let first = submitted.first, first.isStored, let bytes = first.bytes {
-        isInDoubt = false
-        actions += advance(to: bytes, at: now)
-      }
-      return actions
+      return advanceStored(at: now)
     case .refused(let last) where last < submitted[index].base: return gather()
     case .refused(let last):
       knownLast = max(knownLast, last)
@@ -367,7 +362,7 @@ package struct ShardMachine {
   package mutating func receive(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
     guard role != .stopped, sequence < Self.numberLimit, let position else { return [] }
     guard resumption == nil else { return read() }
-    if sequence == position.sequence + 1 { return advance(to: bytes, at: now) }
+    if sequence == position.sequence + 1 { return advance(to: bytes, at: now) + advanceStored(at: now) }
     if sequence > position.sequence { return read() }
     // Known, unless the log was begun anew.
     guard let entry = try? ShardEntry(bytes), entry.epoch > position.epoch else { return [] }
@@ -394,6 +389,9 @@ package struct ShardMachine {
       guard role != .stopped, let next = self.position else { return actions }
       position = next
     }
+    actions += advanceStored(at: now)
+    guard role != .stopped, let next = self.position else { return actions }
+    position = next
     if last > position.sequence, !entries.isEmpty { return actions + read() }
     // A replica knows the log's end, and does not have the entries yet.
     if last > position.sequence, retryAt == nil { retryAt = now + times.retry }
@@ -599,6 +597,17 @@ package struct ShardMachine {
       if !isOwn, !submitted.isEmpty { return [.ignore(sequence: position.sequence)] + read() }
       return [.ignore(sequence: position.sequence)]
     }
+  }
+
+  /// Takes the first own entries that are acknowledged: those before them may be known by an acknowledgement, the tail or a
+  /// read, in any order.
+  private mutating func advanceStored(at now: UInt64) -> [Action] {
+    var actions: [Action] = []
+    while let first = submitted.first, first.isStored, let bytes = first.bytes {
+      isInDoubt = false
+      actions += advance(to: bytes, at: now)
+    }
+    return actions
   }
 
   private mutating func take(_ claim: ShardEntry.Claim, epoch: UInt64, isOwn: Bool, at now: UInt64) -> [Action] {

@@ -72,6 +72,34 @@ import Testing
     #expect(machine.mayFetch)
   }
 
+  // MARK: Own entries
+
+  /// Found by seed 23: the second record waited for another one after it.
+  @Test func anAcknowledgedRecordIsTakenOnceTheTailHasBroughtTheOneBeforeIt() throws {
+    var machine = try leading()
+    let first = try #require(machine.submit([7], at: 0).first)
+    let second = attempts(machine.submit([8], at: 0))
+    guard case .append(let bytes, after: 1, let attempt) = first else { throw NoAppend() }
+    #expect(records(machine.appended(attempt: second[0], .stored, at: 0)) == [])
+    #expect(records(machine.receive(bytes, at: 2, now: 0)) == [[7], [8]])
+    #expect(machine.appended(attempt: attempt, .stored, at: 0) == [])
+    #expect(machine.isSettled && machine.mayFetch && machine.staleSince(at: .max / 2) == nil)
+  }
+
+  @Test func anAcknowledgedRecordIsTakenOnceTheOneBeforeItIsRead() throws {
+    var machine = try leading()
+    let first = try #require(machine.submit([7], at: 0).first)
+    let second = attempts(machine.submit([8], at: 0))
+    guard case .append(let bytes, after: 1, let attempt) = first else { throw NoAppend() }
+    _ = machine.appended(attempt: second[0], .stored, at: 0)
+    #expect(machine.appended(attempt: attempt, .unknown, at: 0) == [.read(after: 1)])
+    // A replica that lags behind answers.
+    #expect(records(machine.read(after: 1, [(2, bytes)], first: 1, last: 2, at: 0)) == [[7], [8]])
+    #expect(machine.isSettled)
+  }
+
+  private struct NoAppend: Error {}
+
   // MARK: A renewed claim
 
   /// A leader of a log that has nothing but its claim.
