@@ -5,10 +5,30 @@ import StreamRuntime
 public struct ClientIdentity: Equatable, Sendable {
   /// The connection's number, counted from 1 since the start.
   public let number: UInt64
+  private var proof: Proof?
+
+  /// In one place, because each connection has one.
+  private enum Proof: Equatable {
+    case credentials(PeerCredentials)
+    case token(ClientToken)
+  }
+
+  /// - Parameter token: without effect beside credentials.
+  init(number: UInt64, credentials: PeerCredentials?, token: ClientToken? = nil) {
+    self.number = number
+    proof = credentials.map { .credentials($0) } ?? token.map { .token($0) }
+  }
+
   /// Nil for a client without credentials.
-  public let credentials: PeerCredentials?
+  public var credentials: PeerCredentials? {
+    if case .credentials(let credentials)? = proof { credentials } else { nil }
+  }
+
   /// The client's token; nil for one without, or with credentials.
-  public internal(set) var token: ClientToken?
+  public internal(set) var token: ClientToken? {
+    get { if case .token(let token)? = proof { token } else { nil } }
+    set { if credentials == nil { proof = newValue.map { .token($0) } } }
+  }
 }
 
 extension ClientIdentity {
