@@ -19,21 +19,23 @@ package struct ClientsSnapshot: Codable, Equatable, Sendable {
     package var since: UInt64?
     /// Bytes written to its socket, of everything.
     package var bytesOut: UInt64
+    /// The number of stored events that it has not been sent, of all its subscriptions.
+    package var lag: UInt64 = 0
+    /// Those with the most lag.
     package var subscriptions: [Subscription]?
-    /// The streams that it publishes to.
+    /// The streams that it publishes to, not all if there are many.
     package var publishes: [String]?
+    /// The number of subscriptions and streams that are not shown.
+    package var more: Int?
 
     package init(id: UInt64, `protocol`: String, bytesOut: UInt64) {
       (self.id, self.protocol, self.bytesOut) = (id, `protocol`, bytesOut)
     }
 
     private enum CodingKeys: String, CodingKey {
-      case id, `protocol`, user, process, command, address, token, since, subscriptions, publishes
+      case id, `protocol`, user, process, command, address, token, since, lag, subscriptions, publishes, more
       case bytesOut = "bytes_out"
     }
-
-    /// The events that it has not been sent, of all its subscriptions.
-    package var lag: UInt64 { (subscriptions ?? []).reduce(0) { $0 &+ $1.lag } }
   }
 
   /// One request for events.

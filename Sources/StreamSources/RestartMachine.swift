@@ -42,8 +42,10 @@ struct RestartMachine: TransferMachine {
   /// Whether the last report was a failure or a wait.
   private var isFailing = false
   private var hasWaited = false
-  /// Whether the server has asked for no request until the next run is due.
-  private var isResting = false
+  /// Until when the server has asked for no request (Retry-After); nil: it has not.
+  private var restEnd: Duration?
+  /// When the last response ended: the server's pause is from then on.
+  private var endedAt = Duration.zero
 
   init(retry: Backoff, seed: UInt64) {
     self.retry = retry
@@ -68,33 +70,36 @@ struct RestartMachine: TransferMachine {
 
   /// Continues the schedule of another process: does not begin while the server has asked for no request.
   mutating func resume(_ schedule: SourceSchedule, at now: Duration) {
-    guard let rest = schedule.rest, case .idle(let due) = phase else { return }
-    phase = .idle(due: max(due, min(rest, now + UpstreamHost.longestRest)))
+    guard let rest = schedule.rest, rest > now, case .idle(let due) = phase else { return }
+    let end = min(rest, now + UpstreamHost.longestRest)
+    restEnd = end
+    phase = .idle(due: max(due, end))
   }
 
   /// When the next run is due after a Retry-After.
   var schedule: SourceSchedule {
-    guard isResting, case .idle(let due) = phase else { return SourceSchedule() }
-    return SourceSchedule(rest: due)
+    guard case .idle = phase else { return SourceSchedule() }
+    return SourceSchedule(rest: restEnd)
   }
 
   /// Whether the server has asked for a pause, before or after an event, that a reload may end.
   var rests: Bool {
     guard case .idle = phase else { return false }
-    return isResting || serversPause >= Self.notedPause
+    return restEnd != nil || serversPause >= Self.notedPause
   }
 
   /// Retries a failed run at once, and ends a pause between two runs, whatever the server asked for.
   mutating func endRest(at now: Duration) {
     if failures > 0 || rests, case .idle = phase { phase = .idle(due: now) }
-    isResting = false
+    restEnd = nil
   }
 
   /// Begins the next run now instead of after a pause.
   mutating func refresh(at now: Duration) -> RefreshRefusal? {
     guard isWanted else { return .noDemand }
     guard case .idle(let due) = phase else { return .running }
-    if rests, due > now { return .resting(due - now) }
+    let askedEnd = max(restEnd ?? .zero, serversPause > .zero ? endedAt + serversPause : .zero)
+    if askedEnd > now { return .resting(askedEnd - now) }
     phase = .idle(due: min(due, now))
     return nil
   }
@@ -163,7 +168,7 @@ struct RestartMachine: TransferMachine {
       if isHealthy { failures = 0 }
       if isHealthy, failure == nil {
         phase = .idle(due: max(now + serversPause, since + leastPause()))
-        isResting = false
+        (restEnd, endedAt) = (nil, now)
         guard serversPause >= Self.notedPause else { return recovered() }
         return waits("the server has asked for \(serversPause.inSeconds) before the next request (retry)")
       }
@@ -197,7 +202,7 @@ struct RestartMachine: TransferMachine {
   private mutating func fail(_ sentence: String, retryAfter: Duration? = nil, at now: Duration) -> SourceReport {
     failures += 1
     isFailing = true
-    isResting = retryAfter != nil
+    (restEnd, endedAt) = (retryAfter.map { now + min($0, UpstreamHost.longestRest) }, now)
     let pause = max(series.failed(at: now, fraction: random.fraction()), serversPause)
     let delay = max(pause, min(retryAfter ?? .zero, UpstreamHost.longestRest))
     phase = .idle(due: now + delay)

@@ -29,6 +29,7 @@ struct ClientTable {
       let rows =
         (client.subscriptions ?? []).map { [$0.stream, $0.credit.map { String($0) } ?? "unlimited", String($0.lag)] }
         + (client.publishes ?? []).map { ["\($0) (publishes)", "-", "-"] }
+        + (client.more.map { [["and \($0) more", "-", "-"]] } ?? [])
       lines += (rows.isEmpty ? [["-", "-", "-"]] : rows).map { fixed + $0 }
     }
     let others = snapshot.others.map { "and \($0) other client\($0 == 1 ? "" : "s"), with less lag\n" }

@@ -6,9 +6,10 @@ enum TokenFile {
   /// Longer tokens are not valid.
   private static let limit = 4096
 
+  /// Does not wait for a writer of a pipe.
   /// - Returns: its content without the end of the line.
   static func read(_ path: String) throws(SystemError) -> String {
-    let file = OwnedDescriptor(unsafe open(path, O_RDONLY | O_CLOEXEC))
+    let file = OwnedDescriptor(unsafe open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK))
     guard file.raw >= 0 else { throw SystemError("open", path) }
     var bytes = [UInt8](repeating: 0, count: limit)
     let count = unsafe Glibc.read(file.raw, &bytes, limit)

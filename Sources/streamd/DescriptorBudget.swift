@@ -13,6 +13,8 @@ struct DescriptorBudget: Equatable {
   /// system streams, the state folder, files of the configuration and of users (6), the handover (8); a reserve of a
   /// dozen; and the connections over a limit that wait for their answer.
   private static let ownCount = 40 + RefusedConnections.capacity
+  /// Besides, if there are few: each view of a system stream has one.
+  private static let viewCount = StreamServer.maximumViewCount
 
   /// Descriptors of one event loop.
   private static let countPerLoop = 2
@@ -35,7 +37,7 @@ struct DescriptorBudget: Equatable {
   /// - Throws: when not even one client can be served.
   func connectionLimit(for streams: [Configuration.Stream], loops: Int) throws(SystemError) -> Int {
     let free = limit - openCount - Self.ownCount - Self.countPerLoop * (loops + 2) - streams.count  // one log each
-    let connections = max(free - streams.reduce(0) { $0 + Self.most($1) }, free / 2)
+    let connections = max(free - Self.viewCount - streams.reduce(0) { $0 + Self.most($1) }, free / 2)
     guard connections > 0 else {
       throw SystemError(
         "RLIMIT_NOFILE", "(LimitNOFILE=) of \(limit), at least \(limit - free + 2) needed", code: EMFILE)

@@ -56,6 +56,42 @@ import Testing
     }
   }
 
+  @Test func aClientWithManySubscriptionsShowsThoseWithTheMostLag() async throws {
+    try await withServer { harness in
+      let source = try harness.add("quotes") { $0.replay = 8 }
+      source.send([0x31], [0x32], [0x33])
+      let reader = try WireClient.ready(harness.path)
+      for number in 0..<20 as Range<UInt32> {
+        reader.subscribe("quotes", credit: 1 + number % 3, id: 2 * number + 1)
+      }
+      for _ in 0..<7 * 1 + 7 * 2 + 6 * 3 { _ = try reader.event() }
+      let administrator = try WireClient.ready(harness.path)
+      let found = try clients(administrator).clients[0]
+      #expect(found.subscriptions?.map(\.lag).sorted() == [1, 2, 2, 2, 2, 2, 2, 2] && found.more == 12)
+      #expect(found.lag == 7 * 2 + 7)
+      let web = try HTTPWireClient(harness)
+      #expect(try web.fetch("/clients").text.contains(#""more":12,"#))
+    }
+  }
+
+  @Test func aLateOutcomeIsNotThatOfACommandWithTheSameID() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      let held = Locked<[@Sendable (String?) -> Void]>([])
+      status.setRefresh { completed in held.withLock { $0.append(completed) } }
+      _ = try harness.add("a", status: status)
+      let client = try WireClient.ready(harness.path)
+      client.get("$control", options: #"{"refresh":"a"}"#)
+      client.send(.cancel(StreamID(1)))
+      client.get("$control", options: #"{"refresh":"a"}"#)
+      harness.eventually { held.withLock { $0.count } == 2 }
+      let outcomes = held.withLock { $0 }
+      outcomes[0]("the former")
+      outcomes[1](nil)
+      #expect(try client.receive() == done)
+    }
+  }
+
   @Test func onlyRootAndTheUserOfTheDaemonSeeClientsAndGiveCommands() async throws {
     try await withServer { harness in
       _ = try harness.add("quotes")

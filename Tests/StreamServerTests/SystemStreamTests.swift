@@ -410,6 +410,32 @@ import Testing
     }
   }
 
+  /// Each set of rights has a view of its own, of which there are 64; that of clients without rights of their own is not
+  /// among them.
+  @Test func manyRightsLeaveTheViewThatEveryoneHas() async throws {
+    try await withServer { harness in
+      let users = 5000..<5070 as Range<UInt32>
+      for user in users { _ = try harness.add("s\(user)") { $0.read = AccessRules([.user(user)]) } }
+      var clients: [WireClient] = []
+      var refusals = 0
+      for user in users {
+        let client = try WireClient(harness.server, user: user)
+        client.subscribe("$streams", credit: 1)
+        if case .error(StreamID(1), .rejected, let sentence) = try client.receive() {
+          #expect(sentence == "too many views of \"$streams\"")
+          refusals += 1
+        }
+        clients.append(client)
+      }
+      #expect(refusals == 6)
+      let other = try WireClient(harness.server, user: 4_000_000)
+      for (name, id) in [("$streams", 1), ("$stats", 3), ("$history", 5)] as [(String, UInt32)] {
+        other.subscribe(name, credit: 1, id: id)
+        _ = try other.event()
+      }
+    }
+  }
+
   @Test func moreAccessIsVisibleWithoutANewRequest() async throws {
     try await withServer { harness in
       _ = try harness.add("open")

@@ -107,6 +107,7 @@ extension HTTPWireClient {
   @Test func aWrongTokenIsRefusedAtEveryResource() async throws {
     try await withServer { harness in
       let client = try HTTPWireClient(try fill(harness))
+      #expect(try client.fetch("/streams/alices", bearer(alice)).status == 200)
       for token in ["wrong", "", alice + "=", String(alice.dropLast()), String(repeating: "x", count: 9000)] {
         for target in ["/", "/streams/open", "/streams", "/metrics", "/healthz", "/rsocket", "/none"] {
           let response = try client.fetch(target, bearer(token))
@@ -118,9 +119,10 @@ extension HTTPWireClient {
       // Other schemes are those of a proxy.
       #expect(try client.fetch("/streams/open", "Authorization: Basic YTpi").status == 200)
       #expect(try client.fetch("/streams/alices", "Authorization: Basic YTpi").status == 401)
-      guard case .clientRefused(_, stream: nil, let reason)? = harness.reports.first else {
+      guard case .clientRefused(let refused, stream: nil, let reason)? = harness.reports.first else {
         return #expect(Bool(false), "not reported")
       }
+      #expect(refused.token == nil, "the token of the former request")
       #expect(reason.hasPrefix("the token is not valid, from 127."), "\(reason)")
     }
   }

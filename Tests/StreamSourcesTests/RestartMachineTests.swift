@@ -288,7 +288,19 @@ import Testing
     #expect(machine.next(at: .seconds(1)) == .begin)
     _ = machine.ended(.status(503, retryAfter: .seconds(30)), at: .seconds(2))
     #expect(machine.refresh(at: .seconds(12)) == .resting(.seconds(20)))
+    let schedule = machine.schedule
     #expect(machine.refresh(at: .seconds(40)) == nil)
     #expect(machine.next(at: .seconds(40)) == .begin)
+    var other = self.machine()
+    other.request(.unlimited)
+    other.resume(schedule, at: .seconds(12))
+    #expect(other.rests && other.refresh(at: .seconds(12)) == .resting(.seconds(20)))
+    // The pause that the `retry` of server-sent events asks for, however short.
+    machine.reconnectionTime = .seconds(20)
+    _ = machine.answered(at: .seconds(40))
+    _ = machine.delivered()
+    _ = machine.ended(nil, at: .seconds(50))
+    #expect(machine.refresh(at: .seconds(55)) == .resting(.seconds(15)))
+    #expect(machine.refresh(at: .seconds(70)) == nil)
   }
 }

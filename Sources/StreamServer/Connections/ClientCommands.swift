@@ -7,9 +7,13 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   /// The connection that owns this value.
   private let connection: RSocketConnection
   private let worker: Worker
-  private(set) var ids: Set<StreamID> = []
+  private var commands: [StreamID: UInt64] = [:]
+  /// A client may use an id again after CANCEL: a late outcome of the former command is not the later one's.
+  private var commandCount: UInt64 = 0
 
   init(connection: RSocketConnection, worker: Worker) { (self.connection, self.worker) = (connection, worker) }
+
+  var ids: [StreamID] { commands.keys.sorted() }
 
   /// Commands are for the daemon's user and root.
   /// - Parameter data: of the request.
@@ -21,9 +25,11 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
     }
     do throws(SubscribeOptions.Malformed) {
       let command = try ControlCommand(json: data)
-      ids.insert(id)
+      commandCount += 1
+      let number = commandCount
+      commands[id] = number
       worker.systemStreams.perform(command, for: connection.identity) { [self] failure in
-        worker.loop.execute { self.answer(id, failure) }
+        worker.loop.execute { self.answer(id, number, failure) }
       }
     } catch {
       connection.machine.sendError(id, .invalid, error.sentence)
@@ -31,9 +37,10 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   }
 
   /// - Parameter failure: nil: the command has an effect.
-  private func answer(_ id: StreamID, _ failure: RequestFailure?) {
+  private func answer(_ id: StreamID, _ number: UInt64, _ failure: RequestFailure?) {
     worker.loop.assertOnLoop()
-    guard ids.remove(id) != nil else { return }
+    guard commands[id] == number else { return }
+    commands[id] = nil
     if let failure {
       connection.sendFailure(RequestID(id), failure)
     } else {
@@ -44,14 +51,14 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   }
 
   /// The client has cancelled.
-  func leave(_ id: StreamID) { ids.remove(id) }
+  func leave(_ id: StreamID) { commands[id] = nil }
 
   /// Ends all with an error: another process does not know them.
   func end(_ sentence: String) {
-    for id in ids.sorted() { connection.machine.sendError(id, .canceled, sentence) }
-    ids = []
+    for id in ids { connection.machine.sendError(id, .canceled, sentence) }
+    commands = [:]
   }
 
   /// The connection has ended.
-  func leaveAll() { ids = [] }
+  func leaveAll() { commands = [:] }
 }

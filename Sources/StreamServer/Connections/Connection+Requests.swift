@@ -77,7 +77,10 @@ extension Connection {
   }
 
   /// The entry has the address of a client that nothing else identifies.
-  func report(_ refusal: Refusal) {
+  /// - Parameter isWithoutToken: whether the token of an earlier request is not the client's.
+  func report(_ refusal: Refusal, isWithoutToken: Bool = false) {
+    var identity = identity
+    if isWithoutToken { identity.token = nil }
     let isKnown = identity.credentials != nil || identity.token != nil
     let address = isKnown ? nil : TCPSocket.peerAddress(of: socket.raw)
     let reason = refusal.failure.sentence + (address.map { ", from \($0)" } ?? "")

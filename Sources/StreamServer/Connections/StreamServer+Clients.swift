@@ -29,7 +29,8 @@ extension StreamServer {
     var shown = all.sorted { $0.lag != $1.lag ? $0.lag > $1.lag : $0.id < $1.id }.prefix(Self.shownClients)
     shown.sort { $0.id < $1.id }
     for index in shown.indices { shown[index].command = shown[index].process.flatMap(Self.command) }
-    return ClientsSnapshot(clients: Array(shown), others: all.count > shown.count ? all.count - shown.count : nil)
+    let others = counts.open.load(ordering: .relaxed) - shown.count
+    return ClientsSnapshot(clients: Array(shown), others: others > 0 ? others : nil)
   }
 
   /// The name of a process; nil if it has ended, or is of another name space.
@@ -75,8 +76,11 @@ extension StreamServer {
 }
 
 extension Worker {
-  /// Connections of one turn: each costs about a microsecond.
+  /// Connections and subscriptions of one turn: each costs about a microsecond.
   private static let listedPerTurn = 256
+  /// Subscriptions of a client in `$clients`, and streams that it publishes to: with these the object fits its stream,
+  /// however long names are.
+  fileprivate static let shownPerClient = 8
 
   /// Lists the clients of this loop over several turns. From any thread.
   /// - Parameter completed: called on the loop.
@@ -91,10 +95,13 @@ extension Worker {
     loop.assertOnLoop()
     var ends: [ObjectIdentifier: UInt64] = [:]
     var found = found
-    for connection in rest.prefix(Self.listedPerTurn) where connection.phase == .open {
+    var others = rest
+    var count = 0
+    while count < Self.listedPerTurn, let connection = others.popFirst() {
+      guard connection.phase == .open else { continue }
       found.append(entry(of: connection, &ends))
+      count += 1 + connection.requestCount
     }
-    let others = rest.dropFirst(Self.listedPerTurn)
     guard !others.isEmpty else { return completed(found) }
     let next = Continuation(rest: others, found: found)
     loop.execute { [self] in list(next.rest, next.found, completed) }
@@ -120,13 +127,18 @@ extension Worker {
       let stream = subscription.lane.stream
       let end = ends[ObjectIdentifier(stream)] ?? stream.log.read { storage, _ in storage.endPosition }
       ends[ObjectIdentifier(stream)] = end
-      return ClientsSnapshot.Subscription(
-        stream: stream.name, credit: subscription.machine.demand.max.map { UInt64($0) },
-        lag: end - min(end, subscription.cursor.position))
+      return (subscription, lag: end - min(end, subscription.cursor.position))
     }
-    if !subscriptions.isEmpty { client.subscriptions = subscriptions.sorted { $0.stream < $1.stream } }
+    let shown = subscriptions.sorted { $0.lag > $1.lag }.prefix(Self.shownPerClient).map { subscription, lag in
+      ClientsSnapshot.Subscription(
+        stream: subscription.lane.stream.name, credit: subscription.machine.demand.max.map { UInt64($0) }, lag: lag)
+    }
     let published = connection.publishedStreams
-    if !published.isEmpty { client.publishes = published.sorted() }
+    client.lag = subscriptions.reduce(0) { $0 &+ $1.lag }
+    if !shown.isEmpty { client.subscriptions = shown.sorted { $0.stream < $1.stream } }
+    if !published.isEmpty { client.publishes = Array(published.sorted().prefix(Self.shownPerClient)) }
+    let more = subscriptions.count - shown.count + max(0, published.count - Self.shownPerClient)
+    if more > 0 { client.more = more }
     return client
   }
 

@@ -108,8 +108,10 @@ extension HTTPConnection {
     if let secret = head.bearerToken {
       token = worker.tokens[secret.utf8]
       guard token != nil else {
-        var rejection = self.rejection(Refusal(nil, .forbidden("the token is not valid")))
-        rejection.status = .unauthorized
+        let refusal = Refusal(nil, .forbidden("the token is not valid"))
+        report(refusal, isWithoutToken: true)
+        var rejection = Rejection(.unauthorized, refusal.failure.sentence)
+        rejection.isReported = true
         throw rejection
       }
     }

@@ -12,6 +12,9 @@ enum Visibility: Hashable, Sendable {
   /// streams that the client matches, so that clients with equal rights share a view.
   case admitted(Set<AccessRules.Rule>)
 
+  /// What every client sees.
+  static let everyone = Visibility.admitted([.anyone])
+
   func shows(_ stream: ServedStream) -> Bool { shows(stream.visibleTo) }
 
   /// - Parameter visibleTo: the rules of a stream.
@@ -73,8 +76,8 @@ final class SystemStreams: Sendable {
 
   /// Bytes of a view's ring; a larger value is not appended.
   private static let ringBytes = 16 << 20
-  /// Maximum number of views besides the complete ones.
-  private static let viewLimit = 64
+  /// Maximum number of views besides the complete ones, and those of clients that match no rule but `*`.
+  fileprivate static let viewLimit = 64
   /// How long a view without subscriptions is kept, in nanoseconds.
   private static let viewLifetime: UInt64 = 60_000_000_000
 
@@ -191,8 +194,10 @@ final class SystemStreams: Sendable {
       // Another loop may have used a view since `now`.
       var dropped = state.dropViews { $0.usedAt + Self.viewLifetime < now }
       if let former = state.views.removeValue(forKey: key) { dropped.append(former) }
-      if state.views.count >= Self.viewLimit { dropped += state.dropViews { _ in true } }
-      guard state.views.count < Self.viewLimit else { return (nil, dropped) }
+      if visibility != .everyone {
+        if state.views.count >= Self.viewLimit { dropped += state.dropViews { _ in true } }
+        guard state.views.count < Self.viewLimit else { return (nil, dropped) }
+      }
       state.views[key] = View(stream: made, usedAt: now)
       return (made, dropped)
     }
@@ -249,4 +254,9 @@ extension SystemStreams.State {
     for key in taken.keys { views[key] = nil }
     return Array(taken.values)
   }
+}
+
+extension StreamServer {
+  /// Maximum views of system streams, each of which has a descriptor: the complete ones, those of every client, and others.
+  package static let maximumViewCount = SystemStreams.viewLimit + 10
 }

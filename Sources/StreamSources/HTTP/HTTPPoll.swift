@@ -90,7 +90,10 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   override func begin() {
     super.begin()
-    if let handover = source.handover { machine?.resume(handover.former(), at: now) }
+    if let handover = source.handover {
+      machine?.resume(handover.former(), at: now)
+      thread.note(self, rests: machine?.rests == true)
+    }
     resume()
   }
 

@@ -108,7 +108,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   override func begin() {
     super.begin()
-    if let handover = source.handover { machine?.resume(handover.former(), at: now) }
+    if let handover = source.handover {
+      machine?.resume(handover.former(), at: now)
+      thread.note(self, rests: machine?.rests == true)
+    }
     resume()
   }
 

@@ -45,8 +45,8 @@ struct PollMachine: TransferMachine {
   private var tick = Duration.zero
   private var failures = 0
   private var hasWaited = false
-  /// Whether the server has asked for no request until the next one is due.
-  private var isResting = false
+  /// Until when the server has asked for no request (Retry-After); nil: it has not.
+  private var restEnd: Duration?
   private var validators: Validators?
   /// Whether the next request is without validators: the server may refuse those that it gave.
   private var isBare = false
@@ -105,7 +105,11 @@ struct PollMachine: TransferMachine {
       tick = due
       due += jitter()
     }
-    if let rest = schedule.rest { due = max(due, min(rest, now + UpstreamHost.longestRest)) }
+    if let rest = schedule.rest, rest > now {
+      let end = min(rest, now + UpstreamHost.longestRest)
+      restEnd = end
+      due = max(due, end)
+    }
     guard due > now else { return }
     switch phase {
     case .idle(let own): phase = .idle(due: max(own, due))
@@ -116,21 +120,24 @@ struct PollMachine: TransferMachine {
 
   /// When the next fetch is due; nil during a fetch.
   var schedule: SourceSchedule {
-    guard case .idle(let due) = phase else { return SourceSchedule() }
-    return isResting ? SourceSchedule(rest: due) : SourceSchedule(slot: failures == 0 ? tick : nil)
+    guard case .idle = phase else { return SourceSchedule() }
+    return restEnd.map { SourceSchedule(rest: $0) } ?? SourceSchedule(slot: failures == 0 ? tick : nil)
   }
+
+  /// Whether the server has asked for no request, which a reload ends.
+  var rests: Bool { restEnd != nil }
 
   /// Retries a failed fetch at once, whatever the server asked for.
   mutating func endRest(at now: Duration) {
-    if failures > 0, case .idle = phase { phase = .idle(due: now) }
-    isResting = false
+    if failures > 0 || rests, case .idle = phase { phase = .idle(due: now) }
+    restEnd = nil
   }
 
   /// Fetches now instead of at the next tick or retry. The ticks begin anew.
   mutating func refresh(at now: Duration) -> RefreshRefusal? {
     guard demand > .none else { return .noDemand }
     guard case .idle(let due) = phase else { return nil }
-    if isResting, due > now { return .resting(due - now) }
+    if let restEnd, restEnd > now { return .resting(restEnd - now) }
     if due > now { (phase, tick) = (.idle(due: now), now) }
     return nil
   }
@@ -184,7 +191,7 @@ struct PollMachine: TransferMachine {
     }
     if isBare { refusals += 1 } else if sent != nil { refusals = 0 }
     isBare = false
-    isResting = false
+    restEnd = nil
     tick = tickAfter(now)
     phase = .idle(due: tick + jitter())
     defer { (failures, hasWaited) = (0, false) }
@@ -198,7 +205,7 @@ struct PollMachine: TransferMachine {
     let isRefusal = failure.status.map { (400...499).contains($0) } == true
     isBare = sentValidators != nil && (isRefusal || failures % Self.patience == 0)
     if isBare { sentence += "; the next request is without validators" }
-    isResting = failure.retryAfter != nil
+    restEnd = failure.retryAfter.map { now + min($0, UpstreamHost.longestRest) }
     var delay = retry.delay(afterFailures: failures, fraction: random.fraction())
     if let wanted = failure.retryAfter { delay = max(delay, min(wanted, UpstreamHost.longestRest) + jitter()) }
     phase = .idle(due: now + delay)
