@@ -2,6 +2,7 @@ import FoundationEssentials
 import Glibc
 import StreamClient
 import StreamRuntime
+import StreamServer
 import TestSupport
 import Testing
 
@@ -63,11 +64,12 @@ import Testing
       try DescriptorBudget(limit: limit, openCount: 4).connectionLimit(for: streams, loops: 2)
     }
     let own = 4 + 40 + 16 + 2 * 4
-    #expect(try limit(1024) == 1024 - own)
+    let views = StreamServer.maximumViewCount
+    #expect(try limit(1024) == 1024 - own - views)
     let timer = Configuration.Stream(name: "t", source: .timer(.init(every: .seconds(1))))
     var shell = Configuration.Stream(name: "s", source: .exec(.init(command: ["x"])))
     shell.jq = "."
-    #expect(try limit(1024, [timer, shell]) == 1024 - own - 2 - 14)
+    #expect(try limit(1024, [timer, shell]) == 1024 - own - views - 2 - 14)
     #expect(try limit(1024, Array(repeating: shell, count: 100)) == (1024 - own - 100) / 2)
     #expect(throws: SystemError.self) { try limit(own) }
   }
