@@ -51,6 +51,7 @@ final class ListeningSockets {
       if let address = addresses.first(where: { Self.name(of: $0) == socket.name }), taken[address] == nil {
         taken[address] = socket.descriptor
       } else {
+        end(socket.descriptor)
         close(socket.descriptor)
         manager.removeStored(socket.name)
       }
@@ -83,6 +84,7 @@ final class ListeningSockets {
   func apply() {
     for (address, socket) in pending.leaving {
       sockets[address] = nil
+      end(socket)
       manager.removeStored(Self.name(of: address))
       server.stopListening(on: socket)
     }
@@ -98,6 +100,10 @@ final class ListeningSockets {
     for socket in pending.opened.values { close(socket) }
     pending = ([:], [:])
   }
+
+  /// Refuses clients from now on: as long as the manager has a copy, they would wait in its queue for an accept that never
+  /// comes.
+  private func end(_ socket: CInt) { shutdown(socket, CInt(SHUT_RDWR)) }
 
   private func serve(_ address: InternetAddress, _ socket: consuming OwnedDescriptor) {
     sockets[address] = socket.raw
