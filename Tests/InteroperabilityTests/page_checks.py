@@ -4,9 +4,12 @@ import asyncio
 import base64
 import http.server
 import json
+import os
 import pathlib
 import re
 import shlex
+import socket
+import subprocess
 import threading
 import urllib.request
 
@@ -420,6 +423,44 @@ async def page_of_another_origin_reads(daemon):
         server.shutdown()
 
 
+async def page_uses_a_token(daemon):
+    """the page shows what a token may read, also after a reload; a wrong one is refused by name, and can be replaced"""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    daemon.stop()
+    daemon.start(
+        '[streams.open]\nread = ["*"]\ntimer.every = "1s"\n[streams.secret]\nread = ["user:root"]\ntimer.every = "1s"\n'
+        '[[tokens]]\nname = "office"\ncredential = "office"\nread = ["*"]\n',
+        server=f'listen = ["{address}"]', credentials={"office": "T0ken-of-the-office"})
+
+    async def use(browser, token):
+        await browser.evaluate("document.getElementById('access').open = true, document.getElementById('token').focus()")
+        await browser.send("Input.insertText", text=token)
+        await browser.press("Enter", 13, "\r")
+
+    async with Browser() as browser:
+        await browser.send("Page.navigate", url=f"http://{address}/")
+        await browser.until(f"{LIVE} && String({NAMES}) === 'open'", "what all may read is shown")
+        await use(browser, "nobody-has-this-token")
+        await browser.until(f"{STATUS} === 'Refused: the token is not valid'", "the reason is shown")
+        await use(browser, "T0ken-of-the-office")
+        await browser.until(f"{LIVE} && String({NAMES}) === 'open,secret'", "what the token may read is shown")
+        await browser.send("Page.reload")
+        await browser.until(f"{LIVE} && String({NAMES}) === 'open,secret'", "the token is kept")
+        await browser.evaluate("select('secret')")
+        await browser.until("document.querySelectorAll('#events li').length > 1", "its events are shown")
+        command = await browser.evaluate("document.getElementById('command').textContent")
+        shown = await asyncio.to_thread(
+            subprocess.run, ["sh", "-c", command.removesuffix("'") + "&count=1'"], capture_output=True, timeout=30,
+            env={**os.environ, "TOKEN": "T0ken-of-the-office"})
+        expect(b'"tick"' in shown.stdout, f"the command shows {shown}")
+        found = await violations(browser)
+        expect(not found, f"axe-core: {found}")
+        await browser.evaluate("document.getElementById('forget').click()")
+        await browser.until(f"{LIVE} && String({NAMES}) === 'open'", "the token is forgotten")
+
+
 async def page_recovers(daemon):
     """the page shows that it is disconnected, and recovers by itself"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
@@ -435,5 +476,5 @@ async def page_recovers(daemon):
 CHECKS = [
     page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_foreign_text_as_text, page_shows_keys,
     page_has_hints, pages_share_a_browser, pages_release_what_they_do_not_show, page_comes_back, page_says_why_it_waits,
-    page_of_another_origin_reads, page_recovers, page_has_pictures,
+    page_of_another_origin_reads, page_uses_a_token, page_recovers, page_has_pictures,
 ]

@@ -67,7 +67,7 @@ enum Page {
     type = "text/plain"
     publish = true</code></pre>
     <p>Then <code>systemctl reload streamd</code>: this page shows them at once. If there are streams already, their
-    <code>read</code> and <code>write</code> do not admit this client; over TCP, only <code>"*"</code> does.</p>
+    <code>read</code> and <code>write</code> do not admit this client; over TCP, only <code>"*"</code> and its token do.</p>
     </section>
     <section id="detail" aria-labelledby="detail-name" hidden>
     <div class="tools">
@@ -98,6 +98,20 @@ enum Page {
     <code id="local-command"></code></pre>
     </section>
     </main>
+    <footer>
+    <details id="access">
+    <summary>Access token</summary>
+    <form id="token-form" class="tools">
+    <label for="token">Token</label>
+    <input id="token" type="password" autocomplete="off" required minlength="16" maxlength="1024"
+     pattern="[A-Za-z0-9._~+\/=\-]+" title="Letters, digits and - . _ ~ + / =">
+    <button>Use</button>
+    <button id="forget" type="button" hidden>Forget</button>
+    <span id="token-status" role="status"></span>
+    </form>
+    <p>A client over TCP may have one (<code>[[tokens]]</code>). This tab keeps it until it is closed.</p>
+    </details>
+    </footer>
     <script>
     """#
 

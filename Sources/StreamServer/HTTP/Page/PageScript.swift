@@ -392,7 +392,7 @@ extension Page {
         problem = "";
         let wait = delay;
         try {
-          const answer = await fetch(requestFor(name), { signal, cache: "no-store" });
+          const answer = await fetch(requestFor(name), { signal, cache: "no-store", headers: authorization() });
           if (answer.ok) {
             await readLines(answer.body, name, signal);
           } else {
@@ -402,6 +402,7 @@ extension Page {
               continue;
             }
             problem = detail;
+            byId("access").open ||= answer.status === 401;
             wait = Math.max(wait, 1000 * Math.min(60, Number(answer.headers.get("Retry-After")) || 0));
           }
         } catch {}
@@ -425,6 +426,27 @@ extension Page {
         starts.push(start(rows.get(name)));
       }
       return address(names, starts, "&on_lag=latest");
+    }
+
+    // The token is in the storage of this tab alone, also over a reload; a browser may refuse the storage.
+
+    let token = "";
+    try { token = sessionStorage.getItem("token") ?? ""; } catch {}
+
+    const authorization = () => token ? { Authorization: `Bearer ${token}` } : {};
+
+    function showToken() {
+      byId("forget").hidden = !token;
+      setText(byId("token-status"), token ? "In use" : "");
+    }
+
+    function setToken(text) {
+      token = text;
+      try { sessionStorage.setItem("token", token); } catch {}
+      byId("token").value = "";
+      showToken();
+      [refusal, delay] = ["", 1000];
+      restart();
     }
 
     // The selected stream cannot be read: the others are shown without it.
@@ -506,7 +528,8 @@ extension Page {
         ["Fleet", fleet(entry.fleet).replace("fleet: ", "")],
       ]);
       const quoted = /^[\w.][\w./-]*$/.test(row.name) ? row.name : `'${row.name.replaceAll("'", "'\\''")}'`;
-      setText(byId("command"), `curl -N '${location.origin}${address([row.name], [start(row)])}'`);
+      const header = token ? '-H "Authorization: Bearer $TOKEN" ' : "";
+      setText(byId("command"), `curl -N ${header}'${location.origin}${address([row.name], [start(row)])}'`);
       setText(byId("local-command"), `streamctl sub ${quoted} ${hasTable(row) ? "--from state" : "--last 20"}`);
       byId("keys").hidden = !hasTable(row);
     }
@@ -625,6 +648,12 @@ extension Page {
     makeHeader();
     byId("filter").addEventListener("input", arrange);
     byId("close").addEventListener("click", deselect);
+    byId("token-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      setToken(byId("token").value);
+    });
+    byId("forget").addEventListener("click", () => setToken(""));
+    showToken();
     for (const id of ["events-chart", "bytes-chart"]) makeChart(byId(id));
     addEventListener("keydown", (event) => { if (event.key === "Escape" && selected !== null) deselect(); });
     addEventListener("hashchange", selectFromAddress);

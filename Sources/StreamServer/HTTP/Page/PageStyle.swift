@@ -29,6 +29,7 @@ extension Page {
     dt { color: var(--muted); }
     dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
     p { margin: .25rem 0; }
+    footer { margin-top: .75rem; }
     .bad, #status.lost { color: var(--bad); font-weight: 600; }
     #status { font-weight: 600; }
     #status.live { color: var(--good); }
