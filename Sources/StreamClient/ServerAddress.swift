@@ -5,8 +5,11 @@ enum ServerAddress {
   case unix(String)
   case tcp(InternetAddress)
 
-  /// - Parameter text: the path of a Unix socket, or an address of TCP.
-  init(_ text: String) { self = InternetAddress(text).map { .tcp($0) } ?? .unix(text) }
+  /// - Parameter text: the path of a Unix socket, or an address of TCP; `localhost:` is `127.0.0.1:`.
+  init(_ text: String) {
+    let numeric = text.hasPrefix("localhost:") ? "127.0.0.1:" + text.dropFirst("localhost:".count) : text
+    self = InternetAddress(numeric).map { .tcp($0) } ?? .unix(text)
+  }
 
   /// For messages.
   var text: String {

@@ -15,8 +15,8 @@ public final class StreamConnection: Sendable {
   let transport: ClientTransport
 
   /// - Parameters:
-  ///   - path: path of the Unix socket, at most 107 bytes, or an address of TCP such as `127.0.0.1:7878` or `[::1]:7878`.
-  ///     First used by the first request.
+  ///   - path: path of the Unix socket, at most 107 bytes, or an address of TCP, which is numeric or `localhost`:
+  ///     `127.0.0.1:7878`, `[::1]:7878`. First used by the first request.
   ///   - token: returns the token for a server over TCP, if it has one; called on the loop for each connection, so that a
   ///     new token is used after the loss of a connection.
   ///   - loop: the loop that runs the connection and delivers every value; its owner starts it. `nil`: a background

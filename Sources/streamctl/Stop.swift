@@ -99,11 +99,18 @@ struct Stop: Error, Equatable {
     self.init(error.description + Self.hint(on: error), code)
   }
 
+  private static func isHostAndPort(_ text: String) -> Bool {
+    guard let colon = text.lastIndex(of: ":"), !text.contains("/") else { return false }
+    return UInt16(text[text.index(after: colon)...]) != nil
+  }
+
   /// The end of a message, which says what a user can do about a failed connection.
   private static func hint(on error: StreamError) -> String {
     guard case .cannotConnect(let system) = error else { return "" }
     return switch system.code {
     case EACCES, EPERM: "; members of its group may connect: adduser NAME streamd, and log in again"
+    case ENOENT where isHostAndPort(system.subject):
+      "; this is read as a path, since addresses of TCP are numeric, such as 127.0.0.1:7878"
     case ENOENT, ECONNREFUSED:
       "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET"
     case _: ""

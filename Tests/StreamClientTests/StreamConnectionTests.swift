@@ -30,6 +30,11 @@ import Testing
     #expect(await probe.next() == .failed(.cannotConnect(SystemError("connect", path, code: ENOENT))))
   }
 
+  @Test func localhostIsAnAddress() async throws {
+    let probe = try StreamConnection(socket: "localhost:1").stream("s").probe(1)
+    #expect(await probe.next() == .failed(.cannotConnect(SystemError("connect", "127.0.0.1:1", code: ECONNREFUSED))))
+  }
+
   @Test func aLostConnectionFailsEachStreamAfterItsReceivedEvents() async throws {
     try await ScriptedServer.run { server in
       let connection = try StreamConnection(socket: server.path)

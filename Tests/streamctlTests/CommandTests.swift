@@ -423,6 +423,16 @@ import Testing
   private static let hint =
     "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET\n"
 
+  @Test func aNameOfAHostIsExplained() async throws {
+    let command = try Command(["--socket", "streamd:7878", "list"])
+    #expect(
+      await command.end() == (
+        69,
+        "streamctl: connect streamd:7878: No such file or directory; this is read as a path, since addresses of TCP are "
+          + "numeric, such as 127.0.0.1:7878\n"
+      ))
+  }
+
   @Test func socketOfOthersIsExplained() async throws {
     let folder = try TemporaryFolder()
     let listener = try UnixSocket.listen(at: folder.path("s"), mode: 0)
