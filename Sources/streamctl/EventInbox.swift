@@ -60,7 +60,7 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
-  /// The message for a lost connection.
+  /// The message for a lost connection; what the server has said follows.
   static let lossNotice = "connection lost, reconnecting"
 
   /// Adds one message per loss or recovery of the connection. At least one event lies between two losses, so the
@@ -68,6 +68,7 @@ final class EventInbox: Subscriber, Sendable {
   func post(_ report: ReconnectPolicy.Report) {
     let notice =
       switch report {
+      case .lost(.canceled(let reason)): "\(Self.lossNotice): \(reason)"
       case .lost: Self.lossNotice
       case .resumed: "reconnected"  // the gap is reported with the event
       case .forgotten:

@@ -193,7 +193,7 @@ private struct FollowingRun {
     var isLost = false
     for notice in inbox.takeNotices() {
       if said.insert(notice).inserted { Stop.say(notice) }
-      isLost = isLost || notice == EventInbox.lossNotice
+      isLost = isLost || notice.hasPrefix(EventInbox.lossNotice)
     }
     return isLost
   }

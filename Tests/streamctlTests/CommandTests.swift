@@ -264,6 +264,7 @@ import Testing
       #expect(await server.next() == .request(StreamID(1), .stream, 3, "s", #"{"from":2,"gaps":true}"#))
       server.act(1) { peer in
         peer.send("3", on: StreamID(1), number: 3)
+        peer.machine.sendError(StreamID(1), .canceled, "streamd is stopping")
         peer.close()
       }
       #expect(await server.next() == .request(StreamID(1), .stream, 2, "s", #"{"from":3,"gaps":true}"#))
@@ -271,8 +272,14 @@ import Testing
         for number in [10, 11] as [UInt64] { peer.send("\(number)", on: StreamID(1), number: number) }
       }
       #expect(await command.rest() == "1\n2\n3\n10\n11\n")
-      let notices = "streamctl: connection lost, reconnecting\nstreamctl: reconnected\n"
-      #expect(await command.end() == (0, notices + notices))
+      let notices = """
+        streamctl: connection lost, reconnecting
+        streamctl: reconnected
+        streamctl: connection lost, reconnecting: streamd is stopping
+        streamctl: reconnected
+
+        """
+      #expect(await command.end() == (0, notices))
     }
   }
 
