@@ -120,7 +120,7 @@ struct ConfigurationClusterTests {
 
   @Test(arguments: [
     ("nats = \"tls://n1\"", #"nats: expected a list of one or more, got "tls://n1""#),
-    ("nats = []", "nats: expected a list of one or more, got an array"),
+    ("nats = []", "nats: expected a list of one or more, got an empty array"),
     (
       "nats = [\"TLS://n1\"]",
       #"nats: expected a URL such as "tls://nats.example.org:4222", without a path, got "TLS://n1""#

@@ -146,7 +146,7 @@ struct ConfigurationErrorTests {
     ("[log]\nlevle = 1", #"test.toml:2: log.levle: unknown key; did you mean "level"?"#),
     ("[log]\n\"a b\" = 1", #"test.toml:2: log."a b": unknown key; expected one of: level"#),
     ("server = 1", "test.toml:1: server: expected a table, got a number"),
-    ("streams = []", "test.toml:1: streams: expected a table, got an array"),
+    ("streams = []", "test.toml:1: streams: expected a table, got an empty array"),
   ])
   func unknownKeysAndWrongTablesAreReported(text: String, sentence: String) {
     #expect(errors(text) == [sentence])
@@ -257,7 +257,7 @@ struct ConfigurationErrorTests {
       "listen = [\"127.0.0.1:1\", \"0.0.0.0:7878\"]",
       #"server.listen: expected hosts, the names of this server, with "0.0.0.0:7878", which other machines reach"#
     ),
-    ("hosts = []", "server.hosts: expected a list of one or more, got an array"),
+    ("hosts = []", "server.hosts: expected a list of one or more, got an empty array"),
     (
       "origins = [\"https://example.org/\"]",
       #"server.origins: expected an origin such as "https://dashboard.example.org", without a path, got "https://example.org/""#
@@ -311,7 +311,7 @@ struct ConfigurationErrorTests {
     ("overflow = \"grow\"", #"overflow: expected "drop" or "block", got "grow""#),
     ("keep = \"yes\"", #"keep: expected "no", "memory" or "disk", got "yes""#),
     ("read = \"*\"", #"read: expected a list of one or more, got "*""#),
-    ("read = []", "read: expected a list of one or more, got an array"),
+    ("read = []", "read: expected a list of one or more, got an empty array"),
     ("read = [1]", #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got 1"#),
     ("read = [\"root\"]", #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "root""#),
     ("read = [\"user:\"]", #"read: expected "*", "user:NAME", "group:NAME", "uid:N" or "gid:N", got "user:""#),
@@ -454,7 +454,7 @@ struct ConfigurationErrorTests {
       "exec = { command = \"sensor --json\" }",
       #".command: expected a list such as ["sensor", "--json"] (no shell is used), got a string"#
     ),
-    ("exec = { command = [] }", ".command: expected a list of one or more, got an array"),
+    ("exec = { command = [] }", ".command: expected a list of one or more, got an empty array"),
     ("exec = { command = 5 }", ".command: expected a list of one or more, got a number"),
     ("exec = { command = [\"a\", 5] }", ".command: expected a string without NUL, got a number"),
     ("exec = { command = [\"a\\u0000b\"] }", #".command: expected a string without NUL, got a string"#),
@@ -535,7 +535,7 @@ struct ConfigurationErrorTests {
       ])
     #expect(
       errors("[streams.s]\npublish = {}\nwrite = []") == [
-        "test.toml:3: streams.s.write: expected a list of one or more, got an array"
+        "test.toml:3: streams.s.write: expected a list of one or more, got an empty array"
       ])
   }
 }

@@ -53,7 +53,7 @@ struct ConfigurationNode: Sendable {
     case .integer, .float: return "a number"
     case .boolean(let flag): return "\(flag)"
     case .date: return "a date or time"
-    case .array: return "an array"
+    case .array(let elements): return elements.isEmpty ? "an empty array" : "an array"
     case .table: return "a table"
     }
   }
