@@ -72,10 +72,10 @@ let package = Package(
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
     .target(name: "StreamProtocol", dependencies: ["CVersion", "Events"], swiftSettings: strictSettings),
-    .target(name: "StateFormat", swiftSettings: strictSettings + optimised),
+    .target(name: "TaggedFields", swiftSettings: strictSettings + optimised),
     .target(name: "Events", swiftSettings: strictSettings + optimised),
     .target(
-      name: "Fleet", dependencies: ["CChecksum", "Events", "StateFormat"], swiftSettings: strictSettings + optimised),
+      name: "Fleet", dependencies: ["CChecksum", "Events", "TaggedFields"], swiftSettings: strictSettings + optimised),
     .target(
       name: "JetStream", dependencies: ["CTLS", "Events", "Fleet", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
@@ -87,7 +87,7 @@ let package = Package(
     .target(
       name: "StreamServer",
       dependencies: [
-        "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StateFormat", "StreamProtocol",
+        "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "TaggedFields", "StreamProtocol",
         "StreamRuntime",
       ],
       swiftSettings: strictSettings + optimisedInGate),
@@ -129,7 +129,7 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
     .testTarget(
-      name: "FleetTests", dependencies: ["Events", "Fleet", "StateFormat", "TestSupport"],
+      name: "FleetTests", dependencies: ["Events", "Fleet", "TaggedFields", "TestSupport"],
       swiftSettings: settings + optimised),
     .testTarget(
       name: "JetStreamTests", dependencies: ["Fleet", "JetStream", "StreamRuntime", "TestSupport"],
@@ -150,7 +150,7 @@ let package = Package(
     .testTarget(
       name: "StreamServerTests",
       dependencies: [
-        "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "StateFormat", "StreamProtocol",
+        "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "TaggedFields", "StreamProtocol",
         "StreamRuntime", "StreamServer", "TestSupport",
       ],
       exclude: ["Fixtures"],
@@ -175,7 +175,7 @@ let package = Package(
     .testTarget(
       name: "FuzzTests",
       dependencies: [
-        "CChecksum", "Events", "Fleet", "HTTP", "JetStream", "RSocket", "Reactive", "ReplayLog", "StateFormat",
+        "CChecksum", "Events", "Fleet", "HTTP", "JetStream", "RSocket", "Reactive", "ReplayLog", "TaggedFields",
         "StreamProtocol", "StreamRuntime", "StreamServer", "StreamSources",
       ],
       path: "Tests/Fuzz", exclude: ["run"] + fuzzTargets.map { "\($0)/Corpus" }, swiftSettings: settings),

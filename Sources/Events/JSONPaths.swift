@@ -203,7 +203,7 @@ private struct PathVisitor: JSONVisitor {
   private struct Container {
     /// Its place; -1: none.
     var node = -1
-    /// Of an array the number of elements that have begun; of an object -1.
+    /// The number of elements of an array that have begun; -1 for an object.
     var elements = -1
   }
 

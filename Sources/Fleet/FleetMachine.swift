@@ -1,5 +1,5 @@
 import Events
-import StateFormat
+import TaggedFields
 
 /// One host's part in a fleet: its shards, and what their records mean to streams.
 ///
@@ -72,28 +72,15 @@ package final class FleetMachine {
     }
   }
 
-  /// The state of a stream in the fleet.
-  package struct Status: Equatable, Sendable {
-    package var isLeading: Bool
-    /// The leader's name, or its number if that is not known; nil without a leader.
-    package var leader: String?
-    package var term: UInt64
-    package var epoch: UInt64
-    /// Entries of the shard that this host has not read.
-    package var lag: UInt64
-    /// Since when it is not known whether this host has all events, on the monotonic clock; nil: it has.
-    package var staleSince: UInt64?
-  }
-
-  private final class Shard {
+  final class Shard {
     var machine: ShardMachine
     var heads: [String: StreamHead] = [:]
-    /// Of a leader: the heads after what is under way.
+    /// The heads after what is under way, on a leader.
     var ahead: [String: StreamHead] = [:]
     var isLeading = false
-    /// Of a leader: what is to be submitted, in order.
+    /// What a leader is to submit, in order.
     var waiting: [FleetRecord] = []
-    /// Of those, what was fetched here, and what was published.
+    /// The bytes of what waits: fetched here, and published.
     var waitingByteCounts = (fetched: 0, published: 0)
     /// By the log, as of the last claim.
     var leader: HostID?
@@ -123,23 +110,23 @@ package final class FleetMachine {
   }
 
   /// A batch that clients have published here, until it is stored.
-  private struct Outgoing {
+  struct Outgoing {
     var number: UInt64
     var record: FleetRecord
     var sendAgainAt: UInt64
   }
 
   /// A batch that arrives in parts.
-  private struct Incoming {
+  struct Incoming {
     var number: UInt64
     var nextIndex: UInt32
     var bytes: [UInt8]
   }
 
-  private struct Interest {
-    /// Of this host.
+  struct Interest {
+    /// Whether this host has it.
     var isHere = false
-    /// Of any other host, as far as the leader knows.
+    /// Whether any other host has it, as far as the leader knows.
     var isElsewhere = false
     var askAgainAt = UInt64.max
     /// When the leader is asked to fetch, for the first time or again.
@@ -148,49 +135,49 @@ package final class FleetMachine {
   }
 
   package let host: HostID
-  private let hostName: String
-  private let shardCount: Int
-  private let times: ShardMachine.Times
+  let hostName: String
+  let shardCount: Int
+  let times: ShardMachine.Times
   /// Records after which a leader claims its shard again, so that a newcomer reads no more than this.
-  private let renewalRecordCount: Int
-  private let merge: @Sendable (EventBatch, Checkpoint?) -> EventBatch
-  private var streams: [String: Stream] = [:]
-  private var shards: [Int: Shard] = [:]
-  private var interests: [String: Interest] = [:]
-  private var numbers: [String: UInt64] = [:]
-  private var outgoing: [String: Outgoing] = [:]
-  private var incoming: [[UInt8]: [String: Incoming]] = [:]
-  private var incomingByteCount = 0
-  private var names: [HostID: String] = [:]
-  private var isStarted = false
+  let renewalRecordCount: Int
+  let merge: @Sendable (EventBatch, Checkpoint?) -> EventBatch
+  var streams: [String: Stream] = [:]
+  var shards: [Int: Shard] = [:]
+  var interests: [String: Interest] = [:]
+  var numbers: [String: UInt64] = [:]
+  var outgoing: [String: Outgoing] = [:]
+  var incoming: [[UInt8]: [String: Incoming]] = [:]
+  var incomingByteCount = 0
+  var names: [HostID: String] = [:]
+  var isStarted = false
   /// Whether entries that are applied now were appended a moment ago.
-  private var isTail = false
+  var isTail = false
 
   /// Bytes of one message, below the 1 MiB that NATS accepts by default.
-  private static let messageByteCount = 1 << 20 - 8192
+  static let messageByteCount = 1 << 20 - 8192
   /// Bytes of batches that have arrived in part, of all senders together.
-  private static let incomingByteCount = 128 << 20
+  static let incomingByteCount = 128 << 20
   /// Entries under way until which a record is submitted at once. A second one is on its way to the engine while the
   /// first one is stored.
-  private static let unjoinedCount = 2
+  static let unjoinedCount = 2
   /// Bytes of a record until which batches are joined: one entry.
-  private static let joinedByteCount = 1 << 20 - 16_384
+  static let joinedByteCount = 1 << 20 - 16_384
   /// Bytes of fetched batches of one shard that wait: then nothing more is fetched.
-  private static let fetchedByteCount = 2 << 20
+  static let fetchedByteCount = 2 << 20
   /// Bytes of published batches of one shard that wait. What exceeds them is dropped, and sent again by its host.
-  private static let publishedByteCount = 64 << 20
+  static let publishedByteCount = 64 << 20
   /// Bytes of records after which a leader claims its shard again.
-  private static let renewalByteCount = 64 << 20
+  static let renewalByteCount = 64 << 20
   /// A leader without records appends an empty one, which fails if it is deposed or alone.
-  private static let signOfLife: UInt64 = 30_000_000_000
+  static let signOfLife: UInt64 = 30_000_000_000
   /// After which a message that was not answered is sent again.
-  private static let repetition: UInt64 = 2_000_000_000
+  static let repetition: UInt64 = 2_000_000_000
   /// After which a leader asks again whether a stream is wanted.
-  private static let interestTime: UInt64 = 5_000_000_000
+  static let interestTime: UInt64 = 5_000_000_000
   /// The head of a stream without records for so long does not keep hosts from leading that have another definition.
-  private static let activeTime: UInt64 = 7 * 86_400_000_000
+  static let activeTime: UInt64 = 7 * 86_400_000_000
   /// Ids do not reach this: logs refuse it (`EventLog.stampedIDLimit`).
-  private static let idLimit: UInt64 = 1 << 61
+  static let idLimit: UInt64 = 1 << 61
 
   /// - Parameters:
   ///   - hostName: for people.
@@ -204,86 +191,6 @@ package final class FleetMachine {
   ) {
     (self.host, self.hostName, self.shardCount, self.times) = (host, hostName, max(1, shardCount), times)
     (self.renewalRecordCount, self.merge) = (renewalRecordCount, merge)
-  }
-
-  // MARK: What holds now
-
-  /// The shard of a stream. The same in all versions.
-  package func shard(of stream: String) -> Int { Int(Self.hash(stream.utf8) % UInt64(shardCount)) }
-
-  /// The shards that have a stream of this host.
-  package var shardIndices: [Int] { shards.keys.sorted() }
-
-  /// Whether the stream's source may be asked for a batch now.
-  package func mayFetch(_ stream: String) -> Bool {
-    guard isLed(stream), let shard = shards[shard(of: stream)] else { return false }
-    return shard.machine.mayFetch && shard.waitingByteCounts.fetched < Self.fetchedByteCount
-  }
-
-  /// Decides about a poll that is due: whether it is made; nil: if another host wants the event.
-  ///
-  /// A poll continues after responses without an event. Each fetch is decided anew, because the log may have stopped to
-  /// append since the event was requested.
-  package func admitsFetch(_ stream: String) -> Bool? {
-    guard mayFetch(stream) else { return false }
-    return isWantedHere(stream) ? true : nil
-  }
-
-  /// Whether this host leads the stream's shard, and fetches the stream.
-  package func isLeading(_ stream: String) -> Bool { isLed(stream) }
-
-  /// Whether the stream's source was asked for events by the last `fetch`.
-  package func isFetched(_ stream: String) -> Bool { interests[stream]?.isFetched == true }
-
-  /// Whether this host wants the stream's next event.
-  package func isWantedHere(_ stream: String) -> Bool { interests[stream]?.isHere == true }
-
-  /// Where the stream's source resumes.
-  package func checkpoint(of stream: String) -> Checkpoint? { shards[shard(of: stream)]?.heads[stream]?.checkpoint }
-
-  /// When the leader took the stream's last batch in, by its clock; microseconds since the Unix epoch; nil: unknown.
-  package func lastTime(of stream: String) -> UInt64? {
-    shards[shard(of: stream)]?.heads[stream].flatMap { $0.time > 0 ? $0.time : nil }
-  }
-
-  /// What is left of the schedule in the stream's last record.
-  ///
-  /// By this host's monotonic clock if it has received the record when it was appended. Otherwise by the wall clocks, which
-  /// may differ; then it waits for no longer than the record says. Nothing of another definition's schedule is left.
-  package func schedule(of stream: String, at now: UInt64, wallTime: UInt64) -> FleetSchedule {
-    guard let head = shards[shard(of: stream)]?.heads[stream], head.definition == streams[stream]?.definition else {
-      return FleetSchedule()
-    }
-    let age = head.heardAt.map { (now - min(now, $0)) / 1000 } ?? (wallTime - min(wallTime, head.scheduledAt))
-    return head.schedule.after(age)
-  }
-
-  /// - Returns: nil for a stream that is not of this host.
-  package func status(of stream: String, at now: UInt64) -> Status? {
-    guard streams[stream] != nil, let shard = shards[shard(of: stream)] else { return nil }
-    let machine = shard.machine
-    return Status(
-      isLeading: shard.isLeading, leader: machine.leader.map { $0 == host ? hostName : names[$0] ?? "\($0)" },
-      term: machine.term ?? 0, epoch: machine.epoch ?? 0,
-      lag: shard.isLeading ? 0 : shard.leaderLast - min(shard.leaderLast, machine.lastSequence ?? 0),
-      staleSince: isStarted ? machine.staleSince(at: now) : 0)
-  }
-
-  /// When `tick` is due; nil: never.
-  package var deadline: UInt64? {
-    var deadline = UInt64.max
-    for shard in shards.values {
-      deadline = min(deadline, shard.machine.deadline ?? .max)
-      if shard.isLeading { deadline = min(deadline, shard.signOfLifeAt) }
-    }
-    for interest in interests.values { deadline = min(deadline, interest.askAgainAt, interest.tellAt) }
-    for batch in outgoing.values { deadline = min(deadline, batch.sendAgainAt) }
-    return deadline == .max || !isStarted ? nil : deadline
-  }
-
-  private func isLed(_ stream: String) -> Bool {
-    guard let known = streams[stream], known.canLead, known.kind != .publish else { return false }
-    return shards[shard(of: stream)]?.isLeading == true
   }
 
   // MARK: Streams
@@ -319,7 +226,7 @@ package final class FleetMachine {
     return actions
   }
 
-  private func forget(_ name: String) -> [Action] {
+  func forget(_ name: String) -> [Action] {
     var actions: [Action] = []
     if let interest = interests.removeValue(forKey: name) {
       if interest.isFetched { actions.append(.fetch(false, stream: name)) }
@@ -330,7 +237,7 @@ package final class FleetMachine {
   }
 
   /// Decides whether this host may claim the shard, and whether others should do so first.
-  private func weigh(_ index: Int) {
+  func weigh(_ index: Int) {
     let own = streams.values.filter { shard(of: $0.name) == index }
     shards[index]?.machine.canLead = own.contains { $0.canLead }
     let newest = shards[index]?.heads.values.map(\.time).max() ?? 0
@@ -356,7 +263,7 @@ package final class FleetMachine {
     return actions
   }
 
-  private func startShard(_ index: Int, at now: UInt64) -> [Action] {
+  func startShard(_ index: Int, at now: UInt64) -> [Action] {
     perform(shards[index]?.machine.start(resumingAt: shards[index]?.reached) ?? [], on: index, at: now)
   }
 
@@ -390,18 +297,18 @@ package final class FleetMachine {
     return actions
   }
 
-  private func send(_ heartbeats: [(Int, ShardMachine.Heartbeat)]) -> Action {
+  func send(_ heartbeats: [(Int, ShardMachine.Heartbeat)]) -> Action {
     var message = HostHeartbeat(host: host.bytes, name: hostName)
     message.shards = heartbeats.map { index, heartbeat in
       HostHeartbeat.Shard(
         shard: UInt32(clamping: index), epoch: heartbeat.epoch, term: heartbeat.term, last: heartbeat.last,
         isLast: heartbeat.isLast)
     }
-    return .send(StateFields.bytes(of: message), to: .heartbeats)
+    return .send(RecordFields.bytes(of: message), to: .heartbeats)
   }
 
   /// Renews a leader's claim, or appends a sign of life, if it is time or nothing else tells whether the host still leads.
-  private func keepUp(_ index: Int, at now: UInt64) -> [Action] {
+  func keepUp(_ index: Int, at now: UInt64) -> [Action] {
     guard let shard = shards[index], shard.isLeading else { return [] }
     let isDue = now >= shard.signOfLifeAt
     if isDue { shard.signOfLifeAt = now &+ Self.repetition }
@@ -417,7 +324,7 @@ package final class FleetMachine {
   }
 
   /// Whether it is time for a claim. Records wait for it, but need not wait until it is stored.
-  private func mustRenew(_ shard: Shard) -> Bool {
+  func mustRenew(_ shard: Shard) -> Bool {
     (shard.recordCount >= renewalRecordCount || shard.byteCount >= Self.renewalByteCount) && !shard.machine.isClaiming
   }
 
@@ -463,7 +370,7 @@ package final class FleetMachine {
     shard index: Int, _ answers: [[UInt8]]?, _ newest: FleetNewest?, at now: UInt64, wallTime: UInt64
   ) -> [Action] {
     guard let shard = shards[index], let answers, let newest else { return failed(index, at: now) }
-    var positions = answers.compactMap { try? StateFields.read(HostPosition.self, from: $0[...]) }
+    var positions = answers.compactMap { try? RecordFields.read(HostPosition.self, from: $0[...]) }
     positions.removeAll {
       [$0.epoch, $0.sequence, $0.endID, $0.lostEpoch, $0.lostSequence].contains { $0 >= Self.idLimit }
     }
@@ -489,10 +396,10 @@ package final class FleetMachine {
 
   /// This host's answer to a question for its position; nil for a shard that it does not follow.
   package func positionAnswer(shard index: Int) -> [UInt8]? {
-    shards[index] == nil ? nil : StateFields.bytes(of: position(in: index))
+    shards[index] == nil ? nil : RecordFields.bytes(of: position(in: index))
   }
 
-  private func position(in index: Int) -> HostPosition {
+  func position(in index: Int) -> HostPosition {
     let machine = shards[index]?.machine
     let own = streams.values.filter { shard(of: $0.name) == index }.map(\.end).max() ?? 0
     let heads = shards[index]?.heads.values.map(\.nextID).max() ?? 0
@@ -504,7 +411,7 @@ package final class FleetMachine {
 
   /// A message to `heartbeats`.
   package func heard(_ message: [UInt8], at now: UInt64) -> [Action] {
-    guard let heartbeat = try? StateFields.read(HostHeartbeat.self, from: message[...]),
+    guard let heartbeat = try? RecordFields.read(HostHeartbeat.self, from: message[...]),
       let other = HostID(heartbeat.host), other != host
     else { return [] }
     if names.count > 10_000 { names = [:] }
@@ -521,18 +428,18 @@ package final class FleetMachine {
     return actions
   }
 
-  private func failed(_ index: Int, at now: UInt64) -> [Action] {
+  func failed(_ index: Int, at now: UInt64) -> [Action] {
     perform(shards[index]?.machine.readFailed(at: now) ?? [], on: index, at: now)
   }
 
   // MARK: Actions of a shard
 
   /// Performs actions that may have made room, and uses it.
-  private func proceed(_ actions: [ShardMachine.Action], on index: Int, at now: UInt64) -> [Action] {
+  func proceed(_ actions: [ShardMachine.Action], on index: Int, at now: UInt64) -> [Action] {
     perform(actions, on: index, at: now) + keepUp(index, at: now) + submitWaiting(index, at: now)
   }
 
-  private func perform(_ actions: [ShardMachine.Action], on index: Int, at now: UInt64) -> [Action] {
+  func perform(_ actions: [ShardMachine.Action], on index: Int, at now: UInt64) -> [Action] {
     var result: [Action] = []
     for action in actions {
       switch action {
@@ -554,7 +461,7 @@ package final class FleetMachine {
     return result
   }
 
-  private func adopt(_ bytes: [UInt8], isGap: Bool, by index: Int, at now: UInt64) -> [Action] {
+  func adopt(_ bytes: [UInt8], isGap: Bool, by index: Int, at now: UInt64) -> [Action] {
     guard let heads = try? ShardHeads(bytes) else { return [.report(.damaged(shard: index))] }
     let former = shards[index]?.heads ?? [:]
     shards[index]?.heads = Dictionary(
@@ -586,7 +493,7 @@ package final class FleetMachine {
     return actions
   }
 
-  private func apply(_ bytes: [UInt8], at position: ShardPosition, by index: Int, now: UInt64) -> [Action] {
+  func apply(_ bytes: [UInt8], at position: ShardPosition, by index: Int, now: UInt64) -> [Action] {
     shards[index]?.signOfLifeAt = now &+ Self.signOfLife
     shards[index]?.recordCount += 1
     shards[index]?.byteCount += bytes.count
@@ -594,7 +501,7 @@ package final class FleetMachine {
     guard !bytes.isEmpty else { return [] }
     let record: FleetRecord
     do throws(Malformed) {
-      record = try StateFields.read(FleetRecord.self, from: bytes[...])
+      record = try RecordFields.read(FleetRecord.self, from: bytes[...])
     } catch {
       return [.report(.damaged(shard: index))]
     }
@@ -634,7 +541,7 @@ package final class FleetMachine {
     return actions + confirm(record.stream)
   }
 
-  private func lead(_ index: Int, term: UInt64, at now: UInt64) -> [Action] {
+  func lead(_ index: Int, term: UInt64, at now: UInt64) -> [Action] {
     let wasLeading = shards[index]?.isLeading == true
     shards[index]?.isLeading = true
     guard !wasLeading else { return [] }
@@ -647,7 +554,7 @@ package final class FleetMachine {
     return actions
   }
 
-  private func resign(_ index: Int, at now: UInt64) -> [Action] {
+  func resign(_ index: Int, at now: UInt64) -> [Action] {
     shards[index]?.isLeading = false
     shards[index]?.ahead = [:]
     shards[index]?.waiting = []
@@ -661,240 +568,16 @@ package final class FleetMachine {
     return actions
   }
 
-  // MARK: Demand
-
-  /// This host's demand for a stream has changed; also of a stream that `setStreams` will bring.
-  package func wants(_ stream: String, _ isWanted: Bool, at now: UInt64) -> [Action] {
-    guard interests[stream]?.isHere ?? false != isWanted else { return [] }
-    interests[stream, default: Interest()].isHere = isWanted
-    guard streams[stream] != nil else {
-      if !isWanted { interests[stream] = nil }
-      return []
-    }
-    return show(stream, at: now)
-  }
-
-  /// Shows other hosts that this one wants the stream, or does no more.
-  private func show(_ stream: String, at now: UInt64) -> [Action] {
-    let isWanted = isWantedHere(stream)
-    let show = Action.showInterest(isWanted, stream: stream, shard: shard(of: stream))
-    interests[stream]?.tellAt = .max
-    // The demand of others is not known while this host asks none.
-    let ask = !isWanted && isLed(stream) ? askAgain(stream, at: now) : []
-    return [show] + settle(stream, at: now) + ask + (isWanted ? tell(stream, at: now) : [])
-  }
-
-  /// The answer to `askInterest`; nil: none, and nothing is known.
-  package func learned(_ stream: String, isWanted: Bool?, at now: UInt64) -> [Action] {
-    guard isLed(stream) else { return [] }
-    if let isWanted { interests[stream, default: Interest()].isElsewhere = isWanted }
-    let isOn = interests[stream]?.isElsewhere == true
-    let asksAgain = isWanted == nil || isOn && streams[stream]?.kind == .continuous
-    interests[stream, default: Interest()].askAgainAt = asksAgain ? now &+ Self.interestTime : .max
-    return settle(stream, at: now)
-  }
-
-  /// The answer to `want`.
-  package func wantArrived(_ stream: String, leader: HostID, _ hasArrived: Bool, at now: UInt64) {
-    guard interests[stream]?.isHere == true, shards[shard(of: stream)]?.machine.leader == leader else { return }
-    interests[stream]?.tellAt = hasArrived ? .max : now &+ Self.repetition / 2
-  }
-
-  private func askAgain(_ stream: String, at now: UInt64) -> [Action] {
-    guard isLed(stream), interests[stream]?.isHere != true else {
-      interests[stream]?.askAgainAt = .max
-      return []
-    }
-    interests[stream, default: Interest()].askAgainAt = now &+ Self.interestTime
-    return [.askInterest(stream: stream, shard: shard(of: stream))]
-  }
-
-  /// Lets the shard's leader know that this host wants the stream.
-  private func tell(_ stream: String, at now: UInt64) -> [Action] {
-    interests[stream]?.tellAt = .max
-    guard interests[stream]?.isHere == true, streams[stream]?.kind != .publish else { return [] }
-    guard let leader = shards[shard(of: stream)]?.machine.leader else {
-      interests[stream]?.tellAt = now &+ Self.repetition
-      return []
-    }
-    guard leader != host else { return [] }
-    interests[stream]?.tellAt = now &+ Self.repetition
-    let message = FleetMessage(kind: .want, sender: host.bytes, stream: stream)
-    return [.want(StateFields.bytes(of: message), stream: stream, leader: leader)]
-  }
-
-  /// Begins or ends to fetch, as the leader's knowledge of the demand requires.
-  private func settle(_ stream: String, at now: UInt64) -> [Action] {
-    let interest = interests[stream] ?? Interest()
-    let isFetched = isLed(stream) && (interest.isHere || interest.isElsewhere)
-    guard isFetched != interest.isFetched else { return [] }
-    interests[stream, default: Interest()].isFetched = isFetched
-    return [.fetch(isFetched, stream: stream)]
-  }
-
-  // MARK: Records
-
-  /// Events of a stream that this host fetches, and the schedule of its source from now on. Only while `mayFetch`.
-  package func fetched(
-    _ events: EventBatch, of stream: String, _ schedule: FleetSchedule = .init(), at now: UInt64, wallTime: UInt64
-  ) -> [Action] {
-    guard isLed(stream) else { return [] }
-    return accept(FleetRecord(stream: stream, time: wallTime, events: events, schedule: schedule), at: now)
-  }
-
-  /// The server of a stream that this host fetches has asked for no request, from now on. The next leader learns it by a
-  /// record without events; if none can be appended now, its first request gets the same answer.
-  package func rests(_ stream: String, _ schedule: FleetSchedule, at now: UInt64, wallTime: UInt64) -> [Action] {
-    mayFetch(stream) ? fetched([], of: stream, schedule, at: now, wallTime: wallTime) : []
-  }
-
-  /// Values that clients have published here. One batch of a stream at a time, until `stored`.
-  package func publish(_ values: EventBatch, to stream: String, at now: UInt64, wallTime: UInt64) -> [Action] {
-    let number = numbers[stream, default: 0] + 1
-    numbers[stream] = number
-    outgoing[stream] = Outgoing(
-      number: number,
-      record: FleetRecord(stream: stream, events: values, sender: host.bytes, number: number), sendAgainAt: .max)
-    return sendOut(stream, at: now, wallTime: wallTime)
-  }
-
-  private func sendOut(_ stream: String, at now: UInt64, wallTime: UInt64) -> [Action] {
-    guard let batch = outgoing[stream], let shard = shards[shard(of: stream)] else { return [] }
-    outgoing[stream]?.sendAgainAt = now &+ Self.repetition
-    if shard.isLeading { return take(batch.record, at: now, wallTime: wallTime) }
-    guard let leader = shard.machine.leader else { return [] }
-    let bytes = StateFields.bytes(of: batch.record)
-    return stride(from: 0, to: bytes.count, by: Self.messageByteCount).enumerated().map { index, start in
-      let end = min(bytes.count, start + Self.messageByteCount)
-      let message = FleetMessage(
-        kind: .values, sender: host.bytes, stream: stream, number: batch.number, index: UInt32(clamping: index),
-        isLast: end == bytes.count, bytes: Array(bytes[start..<end]))
-      return .send(StateFields.bytes(of: message), to: .host(leader))
-    }
-  }
-
-  /// A message to this host.
-  /// - Returns: what the caller must do, and whether the message is answered.
-  package func receive(_ bytes: [UInt8], at now: UInt64, wallTime: UInt64) -> (
-    actions: [Action], isKnown: Bool
-  ) {
-    guard let message = try? StateFields.read(FleetMessage.self, from: bytes[...]), HostID(message.sender) != nil,
-      message.stream.utf8.count <= FleetRecord.nameByteCount, shards[shard(of: message.stream)]?.isLeading == true
-    else { return ([], false) }
-    switch message.kind {
-    case .want:
-      guard isLed(message.stream) else { return ([], false) }
-      return (learned(message.stream, isWanted: true, at: now), true)
-    case .values:
-      guard let bytes = assemble(message),
-        let record = try? StateFields.read(FleetRecord.self, from: bytes[...]), record.stream == message.stream,
-        record.sender == message.sender, record.number == message.number
-      else { return ([], false) }
-      return (take(record, at: now, wallTime: wallTime), true)
-    }
-  }
-
-  /// - Returns: the whole batch with its last part. A part out of order ends the batch: it is sent again.
-  private func assemble(_ message: FleetMessage) -> [UInt8]? {
-    if message.index == 0, message.isLast { return message.bytes }
-    var former = incoming[message.sender]?.removeValue(forKey: message.stream)
-    incomingByteCount -= former?.bytes.count ?? 0
-    if message.index == 0 { former = Incoming(number: message.number, nextIndex: 0, bytes: []) }
-    if incoming[message.sender]?.isEmpty == true { incoming[message.sender] = nil }
-    guard var batch = former, batch.number == message.number, batch.nextIndex == message.index,
-      incomingByteCount + batch.bytes.count + message.bytes.count <= Self.incomingByteCount
-    else { return nil }
-    batch.bytes += message.bytes
-    batch.nextIndex += 1
-    guard !message.isLast else { return batch.bytes }
-    incomingByteCount += batch.bytes.count
-    incoming[message.sender, default: [:]][message.stream] = batch
-    return nil
-  }
-
-  /// Appends a batch of published values, unless it is stored or under way.
-  private func take(_ record: FleetRecord, at now: UInt64, wallTime: UInt64) -> [Action] {
-    guard let shard = shards[shard(of: record.stream)], shard.isLeading else { return [] }
-    let head = shard.ahead[record.stream] ?? shard.heads[record.stream]
-    guard record.number > head?.number(of: record.sender) ?? 0,
-      !shard.waiting.contains(where: { ($0.sender, $0.stream) == (record.sender, record.stream) }),
-      shard.waitingByteCounts.published + record.byteCount <= Self.publishedByteCount
-    else { return [] }
-    var record = record
-    record.time = wallTime
-    return accept(record, at: now)
-  }
-
-  /// Submits a record as soon as there is room for it.
-  private func accept(_ record: FleetRecord, at now: UInt64) -> [Action] {
-    let index = shard(of: record.stream)
-    guard let shard = shards[index] else { return [] }
-    if let last = shard.waiting.lastIndex(where: { $0.stream == record.stream }), record.sender.isEmpty,
-      shard.waiting[last].byteCount + record.byteCount <= Self.joinedByteCount
-    {
-      shard.count(shard.waiting[last], -1)
-      shard.waiting[last].events.append(contentsOf: record.events)
-      (shard.waiting[last].time, shard.waiting[last].schedule) = (record.time, record.schedule)
-      shard.count(shard.waiting[last], 1)
-    } else {
-      shard.waiting.append(record)
-      shard.count(record, 1)
-    }
-    return submitWaiting(index, at: now)
-  }
-
-  /// Submits what waits, as far as there is room, and not before a claim that is due.
-  /// - Parameter isLast: whether the host is about to stop.
-  private func submitWaiting(_ index: Int, at now: UInt64, isLast: Bool = false) -> [Action] {
-    guard let shard = shards[index] else { return [] }
-    var actions: [Action] = []
-    while let next = shard.waiting.first, shard.machine.maySubmit, isLast || !mustRenew(shard) {
-      let isFull = next.byteCount > Self.joinedByteCount / 2
-      guard isLast || isFull || shard.machine.submittedCount < Self.unjoinedCount else { break }
-      shard.waiting.removeFirst()
-      shard.count(next, -1)
-      actions += submit(next, at: now)
-    }
-    return actions
-  }
-
-  private func submit(_ record: FleetRecord, at now: UInt64) -> [Action] {
-    let index = shard(of: record.stream)
-    guard let shard = shards[index] else { return [] }
-    var record = record
-    var head = shard.ahead[record.stream] ?? shard.heads[record.stream] ?? StreamHead(stream: record.stream)
-    if !record.sender.isEmpty { record.events = merge(record.events, head.checkpoint) }
-    if head.nextID == 0 { head.nextID = min(record.time, Self.idLimit / 2) }
-    head.nextID.raise(to: streams[record.stream]?.end ?? 0)
-    guard head.nextID < Self.idLimit - UInt64(record.events.count) else { return [] }
-    record.firstID = head.nextID
-    record.definition = streams[record.stream]?.definition ?? head.definition
-    head.nextID += UInt64(record.events.count)
-    head.checkpoint = record.events.checkpoint ?? head.checkpoint
-    if !record.sender.isEmpty { head.note(record.sender, number: record.number) }
-    shard.ahead[record.stream] = head
-    return perform(shard.machine.submit(StateFields.bytes(of: record), at: now), on: index, at: now)
-  }
-
-  /// The batch that was sent is stored, if the stream's head says so.
-  private func confirm(_ stream: String) -> [Action] {
-    guard let batch = outgoing[stream],
-      shards[shard(of: stream)]?.heads[stream]?.number(of: host.bytes) ?? 0 >= batch.number
-    else { return [] }
-    outgoing[stream] = nil
-    return [.stored(stream: stream)]
-  }
-
   // MARK: Hashing
 
   /// The weight of this host for a shard, 0..<1. Source: rendezvous hashing (Thaler, Ravishankar 1998).
-  private func weight(of shard: Int) -> Double {
+  func weight(of shard: Int) -> Double {
     Double(Self.hash(host.bytes + [UInt8(truncatingIfNeeded: shard), UInt8(truncatingIfNeeded: shard >> 8)]) >> 11)
       / Double(1 << 53)
   }
 
   /// FNV-1a with a finalizer (SplitMix64's), because its upper bits depend little on the last bytes.
-  private static func hash(_ bytes: some Sequence<UInt8>) -> UInt64 {
+  static func hash(_ bytes: some Sequence<UInt8>) -> UInt64 {
     var hash = bytes.reduce(0xcbf2_9ce4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
     hash = (hash ^ hash >> 30) &* 0xbf58_476d_1ce4_e5b9
     hash = (hash ^ hash >> 27) &* 0x94d0_49bb_1331_11eb
@@ -902,24 +585,6 @@ package final class FleetMachine {
   }
 }
 
-/// News for the operator.
-package enum FleetReport: Equatable, Sendable {
-  /// This host leads the shard from now on.
-  case leads(shard: Int, term: UInt64)
-  /// This host led the shard, and does not any more.
-  case follows(shard: Int)
-  /// Entries of the shard were removed before this host has read them: events are missing in its logs.
-  case missed(shard: Int)
-  /// The ids of this stream continue further on, because the engine's log has lost entries.
-  case newEpoch(String)
-  /// This host has other events under ids of the stream; they stay.
-  case conflict(String)
-  /// An entry of the shard is not what a host writes: it has no effect.
-  case damaged(shard: Int)
-  /// An entry of the shard is of a later version: this host follows it no more.
-  case newerVersion(shard: Int)
-}
-
 extension UInt64 {
-  fileprivate mutating func raise(to other: UInt64) { self = Swift.max(self, other) }
+  mutating func raise(to other: UInt64) { self = Swift.max(self, other) }
 }

@@ -1,5 +1,5 @@
 import Events
-import StateFormat
+import TaggedFields
 
 /// A batch of one stream's events, with the state of its source after them: both are stored, or neither.
 struct FleetRecord: Equatable {
@@ -16,7 +16,7 @@ struct FleetRecord: Equatable {
   var sender: [UInt8] = []
   /// Rises by 1 from batch to batch of a sender to a stream.
   var number: UInt64 = 0
-  /// Of the source after it. Earlier versions skip it, and have none.
+  /// The source's schedule after it. Earlier versions skip it, and have none.
   var schedule = FleetSchedule()
 
   static let nameByteCount = 255
@@ -25,8 +25,8 @@ struct FleetRecord: Equatable {
   var byteCount: Int { events.byteCount + 4 * events.count + (events.keys?.encodedByteCount(0..<events.count) ?? 0) }
 }
 
-extension FleetRecord: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension FleetRecord: TaggedRecord {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &stream)
     try fields.field(2, &definition)
     try fields.field(3, &firstID)
@@ -105,17 +105,17 @@ package struct FleetSchedule: Equatable, Sendable {
 /// What the log of a shard says of one stream: where it continues, and with what.
 struct StreamHead: Equatable {
   var stream = ""
-  /// Of the last record.
+  /// The definition in the last record.
   var definition: UInt64 = 0
   /// The next event's id.
   var nextID: UInt64 = 0
-  /// Of the last record.
+  /// The time of the last record.
   var time: UInt64 = 0
   /// From which the source resumes; nil: it begins.
   var checkpoint: Checkpoint?
   /// Those that publish to it, the last one that did at the end.
   private(set) var senders: [Sender] = []
-  /// Of the last record that has a source's schedule, and the time of that record.
+  /// The last schedule of the source that a record had, and the time of that record.
   var schedule = FleetSchedule()
   var scheduledAt: UInt64 = 0
   /// When this host has received that record soon after it was appended, on its monotonic clock; nil: it has not.
@@ -142,8 +142,8 @@ struct StreamHead: Equatable {
   }
 }
 
-extension StreamHead: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension StreamHead: TaggedRecord {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &stream)
     try fields.field(2, &definition)
     try fields.field(3, &nextID)
@@ -163,15 +163,15 @@ extension StreamHead: SavedRecord {
   }
 }
 
-extension StreamHead.Sender: SavedRecord {
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension StreamHead.Sender: TaggedRecord {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &host)
     try fields.field(2, &number)
   }
 }
 
 /// The heads of a shard's streams, as a claim carries them.
-struct ShardHeads: SavedRecord {
+struct ShardHeads: TaggedRecord {
   var heads: [StreamHead] = []
 
   /// Bytes in a claim, which is one entry of the log. If all do not fit, the largest checkpoints are left out first (their
@@ -185,11 +185,11 @@ struct ShardHeads: SavedRecord {
     self.heads = heads.sorted { $0.time > $1.time }
   }
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &heads) }
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &heads) }
 
   /// The bytes in a claim.
   func bytes() -> [UInt8] {
-    let bytes = StateFields.bytes(of: self)
+    let bytes = RecordFields.bytes(of: self)
     guard bytes.count > Self.byteCount else { return bytes }
     var less = self
     var excess = bytes.count - Self.byteCount
@@ -199,18 +199,18 @@ struct ShardHeads: SavedRecord {
       less.heads[index].checkpoint = nil
     }
     while true {
-      let bytes = StateFields.bytes(of: less)
+      let bytes = RecordFields.bytes(of: less)
       if bytes.count <= Self.byteCount { return bytes }
       less.heads.removeLast(max(1, (bytes.count - Self.byteCount) / Self.leastByteCount))
     }
   }
 
   /// - Throws: for heads of another version, or damaged ones.
-  init(_ bytes: [UInt8]) throws(Malformed) { self = try StateFields.read(ShardHeads.self, from: bytes[...]) }
+  init(_ bytes: [UInt8]) throws(Malformed) { self = try RecordFields.read(ShardHeads.self, from: bytes[...]) }
 }
 
 /// Where a host is in a shard, for another one that is about to claim it.
-struct HostPosition: SavedRecord, Equatable {
+struct HostPosition: TaggedRecord, Equatable {
   var epoch: UInt64 = 0
   var sequence: UInt64 = 0
   /// The end of the ids that the host has seen in any stream of the shard.
@@ -219,7 +219,7 @@ struct HostPosition: SavedRecord, Equatable {
   var lostEpoch: UInt64 = 0
   var lostSequence: UInt64 = 0
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &epoch)
     try fields.field(2, &sequence)
     try fields.field(3, &endID)
@@ -252,7 +252,7 @@ extension ShardPosition {
 }
 
 /// The messages from one host to another.
-struct FleetMessage: SavedRecord, Equatable {
+struct FleetMessage: TaggedRecord, Equatable {
   enum Kind: UInt8 {
     /// The leader of a shard is asked to begin to fetch a stream.
     case want = 0
@@ -269,7 +269,7 @@ struct FleetMessage: SavedRecord, Equatable {
   var isLast = false
   var bytes: [UInt8] = []
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &kind)
     try fields.field(2, &sender)
     try fields.field(3, &stream)
@@ -281,15 +281,15 @@ struct FleetMessage: SavedRecord, Equatable {
 }
 
 /// The heartbeats of all shards that one host leads, in one message.
-struct HostHeartbeat: SavedRecord, Equatable {
-  struct Shard: SavedRecord, Equatable {
+struct HostHeartbeat: TaggedRecord, Equatable {
+  struct Shard: TaggedRecord, Equatable {
     var shard: UInt32 = 0
     var epoch: UInt64 = 0
     var term: UInt64 = 0
     var last: UInt64 = 0
     var isLast = false
 
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
       try fields.field(1, &shard)
       try fields.field(2, &epoch)
       try fields.field(3, &term)
@@ -303,7 +303,7 @@ struct HostHeartbeat: SavedRecord, Equatable {
   var name = ""
   var shards: [Shard] = []
 
-  mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &host)
     try fields.field(2, &name)
     try fields.field(3, &shards)

@@ -1,6 +1,6 @@
 import CChecksum
 import Glibc
-import StateFormat
+import TaggedFields
 
 /// A process that is a member of a fleet. A restarted daemon is another one.
 package struct HostID: Hashable, Sendable {
@@ -68,14 +68,14 @@ extension ShardEntry {
   private static let magic: [UInt8] = [0x73, 0x66, 0x6c]
   private static let version: UInt8 = 1
 
-  var bytes: [UInt8] { Self.magic + [Self.version] + StateFields.bytes(of: Fields(self)) }
+  var bytes: [UInt8] { Self.magic + [Self.version] + RecordFields.bytes(of: Fields(self)) }
 
   init(_ bytes: [UInt8]) throws(DecodingError) {
     guard bytes.starts(with: Self.magic), bytes.count > Self.magic.count else { throw .noEntry }
     guard bytes[Self.magic.count] == Self.version else { throw .unknownFormat }
     let fields: Fields
     do throws(Malformed) {
-      fields = try StateFields.read(Fields.self, from: bytes.dropFirst(Self.magic.count + 1))
+      fields = try RecordFields.read(Fields.self, from: bytes.dropFirst(Self.magic.count + 1))
     } catch {
       throw .unknownFormat
     }
@@ -99,7 +99,7 @@ extension ShardEntry {
   }
 
   /// The fields as they are stored.
-  private struct Fields: SavedRecord {
+  private struct Fields: TaggedRecord {
     var epoch: UInt64 = 0
     var former: UInt32 = 0
     var host: [UInt8] = []
@@ -119,7 +119,7 @@ extension ShardEntry {
       }
     }
 
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
       try fields.field(1, &epoch)
       try fields.field(2, &former)
       try fields.field(3, &host)

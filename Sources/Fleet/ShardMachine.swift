@@ -2,7 +2,7 @@
 package struct ShardPosition: Equatable, Sendable {
   package var epoch: UInt64
   package var sequence: UInt64
-  /// Of the entry with that sequence number.
+  /// The checksum of the entry with that sequence number.
   package var checksum: UInt32
   package var term: UInt64
 
@@ -123,7 +123,7 @@ package struct ShardMachine {
     package init() {}
   }
 
-  private enum Role: Equatable {
+  enum Role: Equatable {
     /// Can become: gathering, stopped.
     case following
     /// Learns what other hosts have, before it claims the shard. Can become: following, claiming, stopped.
@@ -137,7 +137,7 @@ package struct ShardMachine {
   }
 
   /// The last entry that was read, and what holds after it.
-  private struct Position {
+  struct Position {
     var sequence: UInt64
     var checksum: UInt32
     var epoch: UInt64
@@ -149,14 +149,14 @@ package struct ShardMachine {
   }
 
   /// Where an earlier process has read up to, until it is known whether the log still has it.
-  private struct Resumption {
+  struct Resumption {
     let position: ShardPosition
     /// The newest claim, where the host begins otherwise.
     var claim: (sequence: UInt64, checksum: UInt32, epoch: UInt64, content: ShardEntry.Claim)?
   }
 
   /// An entry that is not known to be stored.
-  private struct Submitted {
+  struct Submitted {
     var content: ShardEntry.Content
     let epoch: UInt64
     /// As it was appended last; nil: not yet.
@@ -174,52 +174,52 @@ package struct ShardMachine {
   package var canLead: Bool
   /// How much later than others of the same weight the host claims the shard.
   package var claimDelay: UInt64 = 0
-  private let weight: Double
-  private let partByteCount: Int
-  private let recordByteCount: Int
-  private let times: Times
-  private var role = Role.following
+  let weight: Double
+  let partByteCount: Int
+  let recordByteCount: Int
+  let times: Times
+  var role = Role.following
   /// Nil until the newest claim was found.
-  private var position: Position?
-  private var parts: [UInt8]?
-  private var partCount: UInt32 = 0
-  private var submitted: [Submitted] = []
-  private var attemptCount: UInt64 = 0
+  var position: Position?
+  var parts: [UInt8]?
+  var partCount: UInt32 = 0
+  var submitted: [Submitted] = []
+  var attemptCount: UInt64 = 0
   /// Void entries since the last valid one; nil: too many, and beginning with the newest claim was of no use.
-  private var voidCount: Int? = 0
+  var voidCount: Int? = 0
   /// The highest sequence number that an append was refused for.
-  private var knownLast: UInt64 = 0
+  var knownLast: UInt64 = 0
   /// When the leader was heard last, or the host has begun to wait for one.
-  private var heardAt: UInt64
+  var heardAt: UInt64
   /// `heardAt` before the first of the claims that the host has tried since; nil: it has tried none.
-  private var silentSince: UInt64?
+  var silentSince: UInt64?
   /// Where the log ended when it was found without a claim.
-  private var emptyLast: UInt64?
-  private var resumption: Resumption?
+  var emptyLast: UInt64?
+  var resumption: Resumption?
   /// Since when an append is not known to be stored; nil: all are.
-  private var unresolvedSince: UInt64?
+  var unresolvedSince: UInt64?
   /// The furthest position in a log that has lost it.
   package private(set) var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
-  private var nextHeartbeat: UInt64 = 0
+  var nextHeartbeat: UInt64 = 0
   /// The read under way, or what is to be tried again.
-  private var isReading = false
-  private var retryAt: UInt64?
+  var isReading = false
+  var retryAt: UInt64?
 
   /// More void entries in succession than one leader has under way: the log is not the one that was read before.
-  private static let voidLimit = 64
+  static let voidLimit = 64
   /// An append was refused or not answered, and none that followed what is stored was acknowledged since: another host may
   /// lead. What is read proves nothing: a broker that is cut off from the others answers reads, and stores nothing. A
   /// leader appends something to find out.
-  package private(set) var isInDoubt = false
+  package internal(set) var isInDoubt = false
   /// The attempt of the last own entry that is known to be stored. The tail may bring the entry before the acknowledgement.
-  private var lastOwnAttempt: UInt64 = 0
+  var lastOwnAttempt: UInt64 = 0
 
   /// Entries under way.
-  private static let windowCount = 32
+  static let windowCount = 32
   /// Higher epochs and sequence numbers do not occur: what has one is void, or ignored.
-  private static let numberLimit: UInt64 = 1 << 62
+  static let numberLimit: UInt64 = 1 << 62
   /// Bytes of entries under way.
-  private static let windowByteCount = 8 << 20
+  static let windowByteCount = 8 << 20
 
   /// - Parameters:
   ///   - weight: of the host for this shard, 0..<1, by rendezvous hashing: the highest one claims first.
@@ -248,7 +248,7 @@ package struct ShardMachine {
       && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount
   }
 
-  private var mayAppend: Bool { role == .leading && retryAt == nil && !isReading }
+  var mayAppend: Bool { role == .leading && retryAt == nil && !isReading }
 
   /// Entries that are not known to be stored.
   package var submittedCount: Int { submitted.count }
@@ -276,7 +276,7 @@ package struct ShardMachine {
   }
 
   /// When the host claims the shard, unless it hears a leader before.
-  private var claimTime: UInt64 {
+  var claimTime: UInt64 {
     heardAt &+ times.lease &+ UInt64(Double(times.leaseSpread) * (1 - weight)) &+ claimDelay
   }
 
@@ -433,7 +433,7 @@ package struct ShardMachine {
     return begin(at: claim, sequence, checksum, epoch: entry.epoch, isGap: isGap) + read()
   }
 
-  private mutating func begin(
+  mutating func begin(
     at claim: ShardEntry.Claim, _ sequence: UInt64, _ checksum: UInt32, epoch: UInt64, isGap: Bool
   ) -> [Action] {
     position = Position(sequence: sequence, checksum: checksum, epoch: epoch, term: sequence, leader: claim.host)
@@ -441,7 +441,7 @@ package struct ShardMachine {
   }
 
   /// Continues after the last entry of an earlier process, if the log has it, and with the newest claim otherwise.
-  private mutating func resume(
+  mutating func resume(
     _ resumption: Resumption, _ entry: (sequence: UInt64, bytes: [UInt8])?, first: UInt64, at now: UInt64
   ) -> [Action] {
     let former = resumption.position
@@ -477,7 +477,7 @@ package struct ShardMachine {
     return gather()
   }
 
-  private mutating func note(lost position: ShardPosition) {
+  mutating func note(lost position: ShardPosition) {
     if (position.epoch, position.sequence) > lost { lost = (position.epoch, position.sequence) }
   }
 
@@ -560,170 +560,5 @@ package struct ShardMachine {
       .beat(
         Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence, isLast: true))
     ]
-  }
-
-  // MARK: The log
-
-  /// Takes the entry that follows the position.
-  private mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Action] {
-    guard var position else { return [] }
-    let isOwn = submitted.first?.bytes.map { ShardEntry.areEqual($0, bytes) } ?? false
-    if isOwn {
-      lastOwnAttempt = submitted.removeFirst().attempt
-      unresolvedSince = submitted.isEmpty ? nil : now
-    }
-    let entry: ShardEntry?
-    do throws(ShardEntry.DecodingError) {
-      entry = try ShardEntry(bytes)
-    } catch .unknownFormat {
-      return stop()
-    } catch {
-      entry = nil
-    }
-    let isChained = entry?.former == position.checksum
-    (position.sequence, position.checksum) = (position.sequence + 1, ShardEntry.checksum(of: bytes))
-    self.position = position
-    switch entry?.content {
-    case .claim(let claim)? where isChained && position.epoch..<Self.numberLimit ~= entry?.epoch ?? 0:
-      return take(claim, epoch: entry?.epoch ?? 0, isOwn: isOwn, at: now)
-    case .part(let part)? where isChained && entry?.epoch == position.epoch && part.term == position.term:
-      return take(part, isOwn: isOwn, at: now)
-    case .claim, .part, nil:
-      if let count = voidCount {
-        guard count < Self.voidLimit else { return rebase(isForVoids: true) }
-        voidCount = count + 1
-      }
-      // What is under way was written without it.
-      if !isOwn, !submitted.isEmpty { return [.ignore(sequence: position.sequence)] + read() }
-      return [.ignore(sequence: position.sequence)]
-    }
-  }
-
-  /// Takes the first own entries that are acknowledged: those before them may be known by an acknowledgement, the tail or a
-  /// read, in any order.
-  private mutating func advanceStored(at now: UInt64) -> [Action] {
-    var actions: [Action] = []
-    while let first = submitted.first, first.isStored, let bytes = first.bytes {
-      isInDoubt = false
-      actions += advance(to: bytes, at: now)
-    }
-    return actions
-  }
-
-  private mutating func take(_ claim: ShardEntry.Claim, epoch: UInt64, isOwn: Bool, at now: UInt64) -> [Action] {
-    guard let former = position else { return [] }
-    let sequence = former.sequence
-    position = Position(
-      sequence: sequence, checksum: former.checksum, epoch: epoch, term: sequence, leader: claim.host)
-    (voidCount, parts, heardAt, silentSince) = (0, nil, now, nil)
-    if !isOwn { submitted = [] }
-    let wasLeading = role == .leading
-    role = claim.host == host ? .leading : .following
-    let adopted = Action.adopt(claim.heads, isGap: false)
-    guard role == .leading else { return (wasLeading ? [.resign] : []) + [adopted] }
-    return [adopted, .lead(term: sequence)] + beat(at: now)
-  }
-
-  private mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Action] {
-    guard let sequence = position?.sequence else { return [] }
-    voidCount = 0
-    if position?.leader != host {
-      (heardAt, silentSince) = (now, nil)
-      // The leader that was not heard is there.
-      if role == .claiming || role == .gathering { (role, submitted) = (.following, []) }
-    }
-    if part.index == 0 { (parts, partCount) = ([], 0) }
-    guard let count = parts?.count, part.index == partCount, part.bytes.count <= recordByteCount - count else {
-      parts = nil
-      return [.ignore(sequence: sequence)]
-    }
-    parts?.append(contentsOf: part.bytes)
-    partCount += 1
-    guard part.isLast, let record = parts else { return [] }
-    parts = nil
-    return (position?.saved).map { [.apply(record, at: $0)] } ?? []
-  }
-
-  // MARK: Appending
-
-  private mutating func submit(_ content: ShardEntry.Content, epoch: UInt64, at now: UInt64) -> [Action] {
-    submitted.append(Submitted(content: content, epoch: epoch, bytes: nil))
-    unresolvedSince = unresolvedSince ?? now
-    // Behind what is not known to be stored, it waits for that.
-    guard retryAt == nil, !isReading else { return [] }
-    return append(from: submitted.count - 1)
-  }
-
-  /// Appends what is submitted, from this index on, unless the same entry was: then with the same bytes.
-  private mutating func append(from index: Int) -> [Action] {
-    guard let position else { return [] }
-    var actions: [Action] = []
-    // Those before it were appended with the present chain: only the last one's checksum matters.
-    var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
-    let start = former == nil ? 0 : index
-    // What follows a renewed claim has its term, and that may be appended at another place than the last time.
-    let claimed = submitted.firstIndex { if case .claim = $0.content { true } else { false } }
-    for place in start..<submitted.count {
-      if let claimed, claimed < place, case .part(var part) = submitted[place].content {
-        part.term = position.sequence + UInt64(claimed) + 1
-        submitted[place].content = .part(part)
-      }
-      let entry = ShardEntry(
-        epoch: submitted[place].epoch, former: former ?? position.checksum, content: submitted[place].content)
-      let bytes = entry.bytes
-      former = ShardEntry.checksum(of: bytes)
-      if bytes != submitted[place].bytes { submitted[place].isStored = false }
-      guard !submitted[place].isStored else { continue }
-      attemptCount += 1
-      submitted[place].bytes = bytes
-      (submitted[place].attempt, submitted[place].base) = (attemptCount, position.sequence)
-      actions.append(.append(bytes, after: position.sequence + UInt64(place), attempt: attemptCount))
-    }
-    return actions
-  }
-
-  private mutating func beat(at now: UInt64) -> [Action] { heartbeat(at: now).map { [.beat($0)] } ?? [] }
-
-  // MARK: Reading
-
-  private mutating func read() -> [Action] {
-    guard !isReading, let position else { return [] }
-    isReading = true
-    return [.read(after: position.sequence)]
-  }
-
-  private mutating func findClaim() -> [Action] {
-    guard !isReading else { return [] }
-    isReading = true
-    return [.findClaim]
-  }
-
-  /// Entries were removed from the middle of the log: the next one is accepted without a check of the one before it.
-  private mutating func skip(to bytes: [UInt8], at sequence: UInt64) {
-    parts = nil
-    position?.sequence = sequence - 1
-    if let former = (try? ShardEntry(bytes))?.former { position?.checksum = former }
-  }
-
-  /// The log is another one, or has lost what was not read yet.
-  private mutating func rebase(isForVoids: Bool = false) -> [Action] {
-    let wasLeading = role == .leading
-    (role, position, parts, submitted, knownLast, isInDoubt) = (.following, nil, nil, [], 0, false)
-    voidCount = isForVoids ? nil : 0
-    isReading = false
-    return (wasLeading ? [.resign] : []) + findClaim()
-  }
-
-  private mutating func gather() -> [Action] {
-    let wasLeading = role == .leading
-    (role, submitted, voidCount, knownLast, isInDoubt) = (.gathering, [], 0, 0, false)
-    isReading = true
-    return (wasLeading ? [.resign] : []) + [.gather]
-  }
-
-  private mutating func stop() -> [Action] {
-    let wasLeading = role == .leading
-    (role, parts, submitted) = (.stopped, nil, [])
-    return (wasLeading ? [.resign] : []) + [.stop]
   }
 }

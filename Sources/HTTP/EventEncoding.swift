@@ -227,7 +227,7 @@ public struct EventEncoding: Equatable, Sendable {
   private static let smallByteCount = 1024
   /// A line end becomes 7 bytes; a control character in a JSON string 6.
   private static let largestExpansion = 7
-  /// Of a server-sent event with an id and without a name.
+  /// The prefix of a server-sent event with an id and without a name.
   private static let usualPrefixByteCount = 32
 
   private func writePrefix(_ head: EventHead, to writer: inout ByteWriter) {

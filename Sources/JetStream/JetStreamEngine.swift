@@ -67,7 +67,7 @@ package final class JetStreamEngine: FleetEngine {
   private var subscribed: [FleetSubject: Subscribed] = [:]
   private var subjects: [UInt32: FleetSubject] = [:]
   private var lastSubscription = JetStreamEngine.tailSubscription
-  /// Of the present connection.
+  /// The streams, as the present connection has found them.
   private var streams: ShardStreams?
   /// Reads that wait for others.
   var waitingReads: ArraySlice<ShardReading> = []

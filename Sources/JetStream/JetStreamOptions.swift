@@ -43,7 +43,7 @@ package struct JetStreamOptions: Sendable {
   /// PEM files of the host's certificate chain and its key; both or none.
   package var certificateFile: String?
   package var keyFile: String?
-  /// Of each log, 1 to 5: how many brokers store it. For a log that does not exist yet, and the minimum for one that
+  /// How many brokers store each log, 1 to 5. For a log that does not exist yet, and the minimum for one that
   /// does.
   package var replicaCount = 3
   /// The maximum size of each log; then its oldest entries are removed. For a log that does not exist yet.

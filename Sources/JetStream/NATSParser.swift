@@ -49,13 +49,13 @@ struct NATSFailure: Error, Equatable {
 ///
 /// Source: NATS's client protocol, and `parser.go` of nats-server, which ends lines with CRLF and separates words by a space.
 struct NATSParser {
-  /// Of a line, other than INFO. A server accepts lines of 4 KiB, and adds a number to them.
+  /// The limit of a line other than INFO. A server accepts lines of 4 KiB, and adds a number to them.
   static let maximumLineByteCount = 8 << 10
-  /// Of INFO, in which a server lists the addresses of its cluster.
+  /// The limit of INFO, in which a server lists the addresses of its cluster.
   static let maximumInformationByteCount = 64 << 10
-  /// Of a message with its headers. The largest is an entry of 1 MiB in base64, with what a broker says about it.
+  /// The limit of a message with its headers. The largest is an entry of 1 MiB in base64, with what a broker says about it.
   static let maximumMessageByteCount = 2 << 20
-  /// Of a message's headers: further ones are not kept. Those of a broker take some hundred bytes.
+  /// The limit of a message's headers: further ones are not kept. Those of a broker take some hundred bytes.
   static let maximumHeaderByteCount = 16 << 10
 
   /// The next byte is…
@@ -196,7 +196,7 @@ struct NATSParser {
 
   // MARK: Messages
 
-  /// Of a large message, not more than four times what has arrived of it.
+  /// Makes room for a large message, not more than four times what has arrived of it.
   private mutating func makeRoom(for count: Int) {
     let needed = message.bytes.count + count
     guard message.bytes.capacity < needed else { return }

@@ -109,7 +109,7 @@ import CTLS
     }
   }
 
-  /// Of the first error that OpenSSL has noted since it was asked last.
+  /// The reason of the first error that OpenSSL has noted since it was asked last.
   private static var reason: String? {
     unsafe ERR_reason_error_string(ERR_get_error()).map { unsafe String(cString: $0) }
   }

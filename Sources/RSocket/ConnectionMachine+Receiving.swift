@@ -109,7 +109,7 @@ extension ConnectionMachine {
     }
   }
 
-  /// Of SETUP: its first byte is 0, so that the first byte of a connection can select the protocol.
+  /// The limit of SETUP: its first byte is 0, so that the first byte of a connection can select the protocol.
   private static let maximumSetupBytes = 0xffff
 
   private func wantedByteCountOfTail() throws(ProtocolViolation) -> Int {

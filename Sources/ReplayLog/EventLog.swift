@@ -1,17 +1,6 @@
 import Events
 import Glibc
 
-/// An event in the log.
-public struct LoggedEvent: Equatable, Sendable {
-  /// Its position: rises by 1 from event to event.
-  public let id: UInt64
-  /// When the log stored it, in microseconds since the Unix epoch, by the system clock; or the time of its stamp. Events
-  /// are ordered by id: the clock may have been set back between two events.
-  public let time: UInt64
-  /// Its bytes, unchanged.
-  public let data: [UInt8]
-}
-
 /// The last events of one stream, encoded, in one mapped region: a ring of bytes and a ring of offsets.
 ///
 /// A position is an event's id. Positions only rise, so a cursor is a number, an event is found by arithmetic, and

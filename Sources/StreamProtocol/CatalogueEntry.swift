@@ -57,7 +57,7 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   /// Since when neither an event nor a successful fetch has come for longer than `expect_every`, in microseconds since the
   /// Unix epoch; absent while one has.
   package var staleSince: UInt64?
-  /// Of a stream that hosts share; absent for others.
+  /// This host's part in a stream that hosts share; absent for others.
   package var fleet: Fleet?
 
   package init(

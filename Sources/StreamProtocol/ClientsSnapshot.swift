@@ -6,12 +6,12 @@ package struct ClientsSnapshot: Codable, Equatable, Sendable {
     package var id: UInt64
     /// `rsocket`, `http` or `websocket`.
     package var `protocol`: String
-    /// Of a Unix socket.
+    /// The user id of a client of a Unix socket.
     package var user: UInt32?
     package var process: Int32?
     /// The name of the process, from the kernel.
     package var command: String?
-    /// Of TCP.
+    /// The address of a client over TCP.
     package var address: String?
     /// The name of its token.
     package var token: String?

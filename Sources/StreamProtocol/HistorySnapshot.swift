@@ -18,7 +18,7 @@ package struct HistorySnapshot: Codable, Equatable, Sendable {
     }
   }
 
-  /// Of a period.
+  /// The length of a period.
   package var seconds: Double
   /// When the last period ended, in microseconds since the Unix epoch.
   package var end: UInt64

@@ -88,7 +88,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
   package var laggedEvents: UInt64?
   package var holdUps: UInt64?
   package var droppedValues: UInt64?
-  /// Of each event loop.
+  /// The time that each event loop was busy.
   package var busyMicroseconds: [UInt64]?
   package var byStream: [Stream]?
 

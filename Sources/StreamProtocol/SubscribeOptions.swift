@@ -49,7 +49,7 @@ public struct SubscribeOptions: Equatable, Sendable {
   /// Whether a payload without data shows that the subscription is current: after the events that are there at its
   /// beginning, and every 10 s while there is nothing else. It costs one credit. Only together with ids.
   public var marker: Bool
-  /// Of a request for one value: the key whose newest event that is; see `EventKeyReader.keys(namedBy:)`.
+  /// The key whose newest event a request for one value asks for; see `EventKeyReader.keys(namedBy:)`.
   package var key: String?
 
   /// The defaults are the server's.

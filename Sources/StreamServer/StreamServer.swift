@@ -83,6 +83,14 @@ public final class StreamServer: Sendable {
       guard let self else { return completed([]) }
       renderMetrics(key, on: queue, completed: completed)
     }
+    systemStreams.setCommands { [weak self] command, client, completed in
+      guard let self else { return completed(.canceled("streamd is stopping")) }
+      perform(command, for: client, completed: completed)
+    }
+    try addSystemStreams()
+  }
+
+  private func addSystemStreams() throws {
     try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
       [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
@@ -113,10 +121,6 @@ public final class StreamServer: Sendable {
     ) { [weak self] _ in
       guard let self else { return [] }
       return SystemFeed.json(clients())
-    }
-    systemStreams.setCommands { [weak self] command, client, completed in
-      guard let self else { return completed(.canceled("streamd is stopping")) }
-      perform(command, for: client, completed: completed)
     }
     try addSystemStream(
       "$config", "The configuration, without secrets, on every change", everyMilliseconds: 250, read: .owner
@@ -162,7 +166,7 @@ public final class StreamServer: Sendable {
     stream.log.start()
   }
 
-  /// Of the timers that check whether streams are stale: few and short.
+  /// The loop of the timers that check whether streams are stale: few and short.
   var freshnessLoop: EventLoop { workers[0].loop }
 
   /// Appends events to a stream that do not come from its source: at once, or, while its log is being replaced,
@@ -422,7 +426,7 @@ final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
-  /// Of `open`, those that speak HTTP and those that are WebSockets. Counted by the connections' own lifetimes.
+  /// Those in `open` that speak HTTP, and those that are WebSockets. Counted by the connections' own lifetimes.
   let http = Atomic(0)
   let webSocket = Atomic(0)
 

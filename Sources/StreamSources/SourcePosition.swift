@@ -69,7 +69,8 @@ enum SourcePosition: Equatable {
         BodyDigest(value: digest), entityTag: entityTag.bytes.isEmpty ? nil : entityTag,
         lastModified: lastModified.bytes.isEmpty ? nil : lastModified)
     case 2:
-      guard let time = rest.takeNumber(), let id = rest.takeText(), id.count <= ServerSentEvents.longestID, rest.isEmpty
+      guard let time = rest.takeNumber(), let id = rest.takeText(), id.count <= ServerSentEventSplitter.longestID,
+        rest.isEmpty
       else {
         return nil
       }

@@ -17,7 +17,7 @@ public enum RefreshRefusal: Error, Equatable, Sendable {
 public final class SourceRefresh: Sendable {
   private let source = Locked<RefreshableSource?>(nil)
 
-  /// Of no source yet.
+  /// Creates one without a source.
   public init() {}
 
   /// - Parameter completed: called once on any thread; nil: the source asks now, or did so already and has no response

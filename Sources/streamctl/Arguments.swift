@@ -11,7 +11,7 @@ struct Arguments: Equatable {
     case subscribe(Subscription)
     /// `key`: of which the newest event is printed; `nil`: that of the stream. `timeout`: maximum wait for it; `nil`: no
     /// limit.
-    case get(name: String, key: String?, EventFormat, timeout: Duration?)
+    case get(name: String, key: String?, OutputFormat, timeout: Duration?)
     case publish(name: String, Publication)
     case status(isJSON: Bool)
     case configuration(isJSON: Bool)
@@ -30,7 +30,7 @@ struct Arguments: Equatable {
   struct Subscription: Equatable {
     var streams = StreamSelection([])
     var options = SubscribeOptions()
-    var format = EventFormat.data
+    var format = OutputFormat.data
     /// Number of events requested at a time.
     var credit = 256
     /// Number of events after which it stops; `nil`: no limit.
@@ -209,7 +209,7 @@ extension Arguments {
       return .control(.refresh(stream: try name(operands)))
     case "get":
       try refuse(values, except: ["--format", "--key", "--max-event", "--timeout"], for: verb)
-      let format: EventFormat? = try choice("--format", values)
+      let format: OutputFormat? = try choice("--format", values)
       return .get(
         name: try name(operands), key: values["--key"], format ?? .data, timeout: try time("--timeout", values))
     case "check":
@@ -219,41 +219,51 @@ extension Arguments {
       return .check(name: try name(operands), check)
     case "pub":
       try refuse(values, except: ["--as", noReconnect], for: verb)
-      guard operands.count <= 3 else { throw .usage("pub accepts one event, not also \"\(operands[3])\"") }
-      let publication = Publication(
-        data: operands.count == 3 ? operands[2] : nil, publisher: values["--as"], reconnects: values[noReconnect] == nil
-      )
-      if publication.publisher != nil, !publication.reconnects {
-        throw .usage("--as cannot be combined with \(noReconnect)")
-      }
-      return .publish(name: try name(Array(operands.prefix(2))), publication)
+      return .publish(name: try name(Array(operands.prefix(2))), try publication(operands, values))
     case "sub":
       try refuse(
         values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", "--key", json, longList]),
         for: verb)
-      var subscription = Subscription()
-      if let from = values["--from"] { subscription.options.from = position(from) }
-      if let count = try number("--last", values) {
-        guard values["--from"] == nil else { throw .usage("--last cannot be combined with --from") }
-        subscription.options.from = .last(UInt64(count))
-      }
-      subscription.options.onLag = try choice("--on-lag", values)
-      subscription.format = try choice("--format", values) ?? .data
-      subscription.credit = try number("--credit", values) ?? subscription.credit
-      subscription.count = try number("--count", values)
-      subscription.reconnects = values[noReconnect] == nil
-      subscription.showsMarkers = values[marker] != nil
-      subscription.follows = values[noFollow] == nil
-      if !subscription.follows, values[follow] != nil {
-        throw .usage("\(follow) cannot be combined with \(noFollow)")
-      }
-      subscription.options.marker = subscription.showsMarkers || !subscription.follows
-      if !conditions.isEmpty { subscription.options.filter = try EventFilter(conditions) }
-      subscription.timeout = try time("--timeout", values)
-      subscription.streams = try streams(operands, subscription)
-      return .subscribe(subscription)
+      return .subscribe(try subscription(operands, values, conditions))
     default: throw unknown(verb)
     }
+  }
+
+  private static func publication(_ operands: [String], _ values: [String: String]) throws(Stop) -> Publication {
+    guard operands.count <= 3 else { throw .usage("pub accepts one event, not also \"\(operands[3])\"") }
+    let publication = Publication(
+      data: operands.count == 3 ? operands[2] : nil, publisher: values["--as"], reconnects: values[noReconnect] == nil
+    )
+    if publication.publisher != nil, !publication.reconnects {
+      throw .usage("--as cannot be combined with \(noReconnect)")
+    }
+    return publication
+  }
+
+  private static func subscription(
+    _ operands: [String], _ values: [String: String], _ conditions: [String]
+  ) throws(Stop) -> Subscription {
+    var subscription = Subscription()
+    if let from = values["--from"] { subscription.options.from = position(from) }
+    if let count = try number("--last", values) {
+      guard values["--from"] == nil else { throw .usage("--last cannot be combined with --from") }
+      subscription.options.from = .last(UInt64(count))
+    }
+    subscription.options.onLag = try choice("--on-lag", values)
+    subscription.format = try choice("--format", values) ?? .data
+    subscription.credit = try number("--credit", values) ?? subscription.credit
+    subscription.count = try number("--count", values)
+    subscription.reconnects = values[noReconnect] == nil
+    subscription.showsMarkers = values[marker] != nil
+    subscription.follows = values[noFollow] == nil
+    if !subscription.follows, values[follow] != nil {
+      throw .usage("\(follow) cannot be combined with \(noFollow)")
+    }
+    subscription.options.marker = subscription.showsMarkers || !subscription.follows
+    if !conditions.isEmpty { subscription.options.filter = try EventFilter(conditions) }
+    subscription.timeout = try time("--timeout", values)
+    subscription.streams = try streams(operands, subscription)
+    return subscription
   }
 
   /// Whether the output is to be JSON, of a command that has a text or JSON: `--json`, or `-o json` as elsewhere.

@@ -54,7 +54,7 @@ enum Program {
   }
 
   private static func printValue(
-    of name: String, key: String? = nil, _ arguments: Arguments, _ format: EventFormat, within timeout: Duration? = nil
+    of name: String, key: String? = nil, _ arguments: Arguments, _ format: OutputFormat, within timeout: Duration? = nil
   ) throws(Stop) {
     let event = try Session(arguments).value(of: name, key: key, within: timeout)
     var output = Output()
@@ -88,7 +88,7 @@ enum Program {
   ) throws(Stop) -> StreamCheck {
     do throws(Stop) {
       let session = try Session(arguments, watchesOutput: false)
-      let streams = try StreamTable(json: session.value(of: "$streams", within: wanted.timeout).data)
+      let streams = try StreamListing(json: session.value(of: "$streams", within: wanted.timeout).data)
       guard let entry = streams.rows.first(where: { $0.name == name }) else {
         return StreamCheck(of: name, unknown: "there is no stream \"\(name)\", or no access to it")
       }
@@ -102,7 +102,7 @@ enum Program {
     }
   }
 
-  private static func catalogue(_ session: Session) throws(Stop) -> StreamTable {
-    try StreamTable(json: session.value(of: "$streams").data)
+  private static func catalogue(_ session: Session) throws(Stop) -> StreamListing {
+    try StreamListing(json: session.value(of: "$streams").data)
   }
 }

@@ -78,11 +78,11 @@ private struct FollowingRun {
   let wanted: Arguments.Subscription
   private var output = Output()
   private var streams: [Following] = []
-  /// Of streams that a pattern fits and that have ended, as long as they are in the catalogue.
+  /// The streams that a pattern fits and that have ended, as long as they are in the catalogue.
   private var ended: Set<String> = []
   /// The catalogue's, for the patterns.
   private var catalogue: EventInbox?
-  /// Of streams that are no longer followed.
+  /// Whether streams that are no longer followed had gaps.
   private var hadGaps = false
   private var unwritten: Int
   /// The messages of the present pass: each stream of a connection reports its loss.
@@ -169,7 +169,7 @@ private struct FollowingRun {
     let (events, end) = catalogue.takeAll()
     sayNotices(of: catalogue)
     if let event = events.last {
-      let names = try StreamTable(json: event.data).rows.map(\.name).filter(wanted.streams.fits)
+      let names = try StreamListing(json: event.data).rows.map(\.name).filter(wanted.streams.fits)
       ended.formIntersection(names)
       let known = Set(streams.map(\.name)).union(ended)
       for name in names where !known.contains(name) { start(name) }

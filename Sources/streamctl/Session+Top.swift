@@ -74,7 +74,7 @@ extension Session {
     while left > 0 {
       let (events, end) = inbox.takeAll()
       for event in events {
-        try EventFormat.data.append(event, to: &output)
+        try OutputFormat.data.append(event, to: &output)
         left -= 1
       }
       try output.flush()

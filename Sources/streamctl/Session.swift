@@ -10,7 +10,7 @@ import StreamRuntime
 struct Session {
   let connection: StreamConnection
   let loop: EventLoop
-  /// Of the main thread.
+  /// The alarm of the main thread.
   let alarm: Alarm
   /// For one request, and for the program's end.
   let inbox: EventInbox

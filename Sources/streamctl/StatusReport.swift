@@ -40,7 +40,7 @@ struct StatusReport {
   }
 
   private let values: [String: Value]
-  private let streams: StreamTable
+  private let streams: StreamListing
 
   /// The first keys, in this order; the others follow by name.
   private static let firstKeys = [
@@ -48,7 +48,7 @@ struct StatusReport {
     "events_in", "events_out", "bytes_in", "bytes_out",
   ]
 
-  init(json: [UInt8], streams: StreamTable) throws(Stop) {
+  init(json: [UInt8], streams: StreamListing) throws(Stop) {
     do {
       values = try JSONDecoder().decode([String: Value].self, from: Data(json))
     } catch {

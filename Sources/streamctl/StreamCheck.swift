@@ -23,7 +23,7 @@ struct StreamCheck: Equatable {
   let verdict: Verdict
   /// One sentence.
   let reason: String
-  /// Of the daemon's `$streams`; nil: unknown.
+  /// The state in the daemon's `$streams`; nil: unknown.
   var state: String?
   /// The time since the newest event was last known to be the present one, in microseconds; nil: unknown.
   var age: UInt64?

@@ -38,7 +38,7 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   }
 
   private func read(_ catalogue: StreamEvent) {
-    guard !isReported, !inbox.hasHadEvents, let table = try? StreamTable(json: catalogue.data),
+    guard !isReported, !inbox.hasHadEvents, let table = try? StreamListing(json: catalogue.data),
       let row = table.rows.first(where: { $0.name == name }), let state = row.state,
       ["failing", "failed", "blocked"].contains(state) || row.isStale
     else { return }

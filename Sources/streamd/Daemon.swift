@@ -33,7 +33,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   /// The numbers in the last status line.
   private var lastLoad = (streams: 0, subscribers: 0)
   private var lastFleet: FleetConnection?
-  /// Of the configuration that is served.
+  /// The report on the configuration that is served.
   private var report: ConfigurationReport
   private var ownSocket: String?
   private var streams: RunningStreams?

@@ -86,9 +86,9 @@ unsafe setenv("LIBDISPATCH_LOG", "NO", 0)
 
 HelperProcess.runIfAsked()
 
-do throws(Arguments.UsageError) {
-  switch try Arguments.parse(Array(CommandLine.arguments.dropFirst())) {
-  case .help: print(Arguments.usage)
+do throws(DaemonArguments.UsageError) {
+  switch try DaemonArguments.parse(Array(CommandLine.arguments.dropFirst())) {
+  case .help: print(DaemonArguments.usage)
   case .version: print("streamd \(Version.description)")
   case .check(let path):
     let source = check(path)

@@ -120,7 +120,7 @@ package final class Peer: EventLoop.Handler, @unchecked Sendable {
 package enum ServerEvent: Equatable, Sendable {
   case request(StreamID, RequestKind, UInt32, String, String)
   case other(ConnectionMachine.Event)
-  /// Of a raw server.
+  /// What a raw server has received.
   case bytes([UInt8])
   /// The client is gone.
   case gone

@@ -1,5 +1,5 @@
 import Events
-import StateFormat
+import TaggedFields
 import Testing
 
 @testable import Fleet
@@ -68,7 +68,7 @@ import Testing
       guard case .append(let bytes, isClaim: false, shard: 0, _, let attempt) = action,
         case .part(let part) = try ShardEntry(bytes).content
       else { return nil }
-      return (try StateFields.read(FleetRecord.self, from: part.bytes[...]), attempt)
+      return (try RecordFields.read(FleetRecord.self, from: part.bytes[...]), attempt)
     }
   }
 
@@ -154,9 +154,9 @@ import Testing
     let sender = HostID.random()
     let record = FleetRecord(stream: "s", events: [[2]], sender: sender.bytes, number: 1)
     let message = FleetMessage(
-      kind: .values, sender: sender.bytes, stream: "s", number: 1, isLast: true, bytes: StateFields.bytes(of: record))
+      kind: .values, sender: sender.bytes, stream: "s", number: 1, isLast: true, bytes: RecordFields.bytes(of: record))
     for _ in 0..<2 {  // it is repeated
-      let (actions, isKnown) = machine.receive(StateFields.bytes(of: message), at: 0, wallTime: 1000)
+      let (actions, isKnown) = machine.receive(RecordFields.bytes(of: message), at: 0, wallTime: 1000)
       #expect(actions == [] && isKnown)
     }
     // The append was lost: it is made again, and the values follow it.
@@ -296,14 +296,14 @@ import Testing
   @Test func aRecordReadsAsItWasWrittenAndFormerVersionsSkipItsSchedule() throws {
     let record = FleetRecord(
       stream: "s", definition: 1, firstID: 2, time: 3, events: [[97]], schedule: FleetSchedule(slot: 4, rest: 5))
-    let bytes = StateFields.bytes(of: record)
-    #expect(try StateFields.read(FleetRecord.self, from: bytes[...]) == record)
-    let former = try StateFields.read(FormerRecord.self, from: bytes[...])
+    let bytes = RecordFields.bytes(of: record)
+    #expect(try RecordFields.read(FleetRecord.self, from: bytes[...]) == record)
+    let former = try RecordFields.read(FormerRecord.self, from: bytes[...])
     #expect(former.stream == "s" && former.firstID == 2)
     var plain = record
     plain.schedule = FleetSchedule()
-    #expect(StateFields.bytes(of: plain).count < bytes.count)
-    #expect(try StateFields.read(FleetRecord.self, from: StateFields.bytes(of: plain)[...]) == plain)
+    #expect(RecordFields.bytes(of: plain).count < bytes.count)
+    #expect(try RecordFields.read(FleetRecord.self, from: RecordFields.bytes(of: plain)[...]) == plain)
   }
 
   @Test func aRecordHasTheKeysThatAProgramHasComputed() throws {
@@ -311,17 +311,17 @@ import Testing
     record.events.setKeys(
       [EventKey([1, 2], isTombstone: true), nil, EventKey([3])].reduce(into: EventKeys(definition: 7)) { $0.append($1) }
     )
-    let bytes = StateFields.bytes(of: record)
-    #expect(try StateFields.read(FleetRecord.self, from: bytes[...]) == record)
+    let bytes = RecordFields.bytes(of: record)
+    #expect(try RecordFields.read(FleetRecord.self, from: bytes[...]) == record)
   }
 
   /// As version 0.2 reads a record: nothing after field 8.
-  private struct FormerRecord: SavedRecord {
+  private struct FormerRecord: TaggedRecord {
     var stream = ""
     var firstID: UInt64 = 0
     var number: UInt64 = 0
 
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
       try fields.field(1, &stream)
       try fields.field(3, &firstID)
       try fields.field(8, &number)

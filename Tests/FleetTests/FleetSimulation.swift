@@ -1,5 +1,5 @@
 import Events
-import StateFormat
+import TaggedFields
 
 @testable import Fleet
 
@@ -8,7 +8,7 @@ import StateFormat
 struct FleetSimulation {
   /// What may go wrong.
   struct Faults {
-    /// Of 1,000 messages.
+    /// So many of 1,000 messages.
     var lost = 20
     var repeated = 20
     var kills = true
@@ -26,7 +26,7 @@ struct FleetSimulation {
     var host: Int?  // nil: to the engine
     var run: Int
     var content: Content
-    /// Of a question to the engine, and of its outcomes: the first one counts, as the engine answers once.
+    /// The number of a question to the engine, and of its outcomes: the first one counts, as the engine answers once.
     var question: UInt64?
   }
 

@@ -4,7 +4,7 @@
 struct ShardSimulation {
   /// What may go wrong.
   struct Faults {
-    /// Of 1,000 messages.
+    /// So many of 1,000 messages.
     var lost = 20
     var repeated = 20
     var kills = true
@@ -210,7 +210,7 @@ struct ShardSimulation {
   private mutating func submit(_ index: Int) {
     guard hosts[index].isAlive else { return }
     for index in hosts.indices where hosts[index].isAlive && hosts[index].machine.maySubmit {
-      // Of one part, or of several.
+      // The record has one part, or several.
       for _ in 0...random.below(3) where hosts[index].machine.maySubmit {
         var record = Self.bytes(nextRecord) + Self.bytes(hosts[index].nextID)
         hosts[index].nextID += 1

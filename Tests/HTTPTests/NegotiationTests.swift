@@ -101,7 +101,7 @@ import Testing
   func malformedHostIsRefused(text: String) { #expect(Authority(text) == nil) }
 
   private func status(
-    _ rules: AccessRules, _ lines: String..., host: String = "localhost", line: String = "GET /a HTTP/1.1"
+    _ rules: OriginRules, _ lines: String..., host: String = "localhost", line: String = "GET /a HTTP/1.1"
   ) -> Status? {
     guard let head = readHead(([line, "Host: \(host)"] + lines).map { $0 + "\r\n" }.joined() + "\r\n") else {
       return .badRequest
@@ -113,8 +113,8 @@ import Testing
   }
 
   @Test func hostsAreThoseThatDNSCannotMapHere() {
-    let tcp = AccessRules(hosts: ["streams.example"], isUnixSocket: false)
-    let unix = AccessRules(hosts: ["streams.example"], isUnixSocket: true)
+    let tcp = OriginRules(hosts: ["streams.example"], isUnixSocket: false)
+    let unix = OriginRules(hosts: ["streams.example"], isUnixSocket: true)
     for host in ["127.0.0.1", "[::1]:80", "10.0.0.1:81", "localhost", "a.b.LOCALHOST:1", "Streams.Example:7"] {
       #expect(status(tcp, host: host) == nil)
       #expect(status(unix, host: host) == nil)
@@ -130,7 +130,7 @@ import Testing
   }
 
   @Test func pagesOfOtherSitesAreRefused() {
-    let rules = AccessRules(isUnixSocket: false)
+    let rules = OriginRules(isUnixSocket: false)
     #expect(status(rules) == nil)
     for site in ["none", "same-origin"] { #expect(status(rules, "Sec-Fetch-Site: \(site)") == nil) }
     for site in ["cross-site", "same-site", "", "None", "none, none"] {
@@ -146,7 +146,7 @@ import Testing
   }
 
   @Test func withoutSecFetchSiteOriginMustEqualHost() {
-    let rules = AccessRules(isUnixSocket: false)
+    let rules = OriginRules(isUnixSocket: false)
     for (origin, host) in [
       ("http://localhost", "localhost"), ("http://LOCALHOST:80", "localhost"), ("https://localhost", "localhost:443"),
       ("http://localhost:8080", "localhost:8080"), ("http://[::1]:8080", "[::1]:8080"),
@@ -161,7 +161,7 @@ import Testing
   }
 
   @Test func listedOriginIsAllowed() throws {
-    let rules = AccessRules(origins: ["https://app.example"], isUnixSocket: false)
+    let rules = OriginRules(origins: ["https://app.example"], isUnixSocket: false)
     let head = try #require(
       readHead(
         request("Origin: https://app.example", "Sec-Fetch-Site: cross-site", line: "POST http://[::1]/a HTTP/1.1")))

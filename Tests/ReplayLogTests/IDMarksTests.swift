@@ -120,7 +120,7 @@ import Testing
     let ahead = EventLog.wallClock() + 7_200_000_000
     var end: UInt64 = 0
     do {
-      let state = StateFolder(path: folder.path, boot: boot) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: boot) { _, _ in }
       #expect(try state.remains(of: "a") == nil)
       let log = try #require(EventLog(name: "a", limits: limits, firstID: ahead))
       state.rememberIDs(of: log, "a")
@@ -130,7 +130,7 @@ import Testing
       if !isKilled { state.settleIDs(of: "a", at: end) }
       state.flushIDs()
     }
-    let state = StateFolder(path: folder.path, boot: boot) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: boot) { _, _ in }
     #expect(try state.remains(of: "a") == nil)
     let first = state.firstID(of: "a")
     #expect(isKilled ? first >= end : first == end)
@@ -142,12 +142,12 @@ import Testing
     let folder = try TemporaryFolder()
     let ahead = EventLog.wallClock() + 7_200_000_000
     do {
-      let state = StateFolder(path: folder.path, boot: boot) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: boot) { _, _ in }
       try state.makeLog(of: "a", limits: limits, takingOver: nil).append([[1]])
       state.settleIDs(of: "a", at: ahead)
       state.flushIDs()
     }
-    let state = StateFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _ in }
     let left = try #require(try state.remains(of: "a"))
     #expect(left.isSalvaged && left.count == 1 && left.endPosition >= ahead)
   }

@@ -25,7 +25,7 @@ struct Content {
   /// One of few keys.
   var key: String { "k\(keyNumber)" }
   var keyNumber: UInt64 { (number ^ number >> 3) % 4 }
-  /// Of ten values, in quarters.
+  /// One of ten values, in quarters.
   var quarters: UInt64 { number % 10 }
   /// Whether it may be the tombstone of its key.
   var isGone: Bool { number % 4 == 3 }

@@ -56,7 +56,7 @@ struct EventReader {
     var retry: Int?
     /// Whether it is no event, but shows that the client has all events.
     var isMarker = false
-    /// Of its first byte in the connection.
+    /// The place of its first byte in the connection.
     let place: Int
   }
 
@@ -218,7 +218,7 @@ struct EventReader {
     return made
   }
 
-  /// Of a time with microseconds in UTC, since the epoch.
+  /// Reads a time with microseconds in UTC, since the epoch.
   private static func microseconds(_ text: String) -> UInt64? {
     let numbers = text.split { !$0.isNumber }.compactMap { UInt64($0) }
     guard numbers.count == 7, text.utf8.count == 27, text.hasSuffix("Z") else { return nil }

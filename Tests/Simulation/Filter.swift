@@ -17,7 +17,7 @@ enum Filter: CaseIterable {
     }
   }
 
-  /// Of nearly half of the upstream's values, or of those that are published over HTTP.
+  /// A prefix of nearly half of the upstream's values, or of those that are published over HTTP.
   private static func prefix(of stream: String) -> String { stream.hasPrefix("p") ? "w" : "\(stream) 0 1" }
 
   /// Whether an event of the stream fits.

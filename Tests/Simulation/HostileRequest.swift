@@ -37,7 +37,7 @@ enum HostileRequest {
     }
   }
 
-  /// Of values of nobody; with the length of none of the heads above, or in chunks that may be none.
+  /// Values of nobody, with the length of none of the heads above, or in chunks that may be none.
   private static func body(_ random: inout Random) -> [UInt8] {
     let value = Content("x", random.below(1 << 40), random.next() >> 2).bytes(count: random.below(2000))
     switch random.below(3) {

@@ -10,7 +10,7 @@ struct Keys: Hashable, CaseIterable, CustomStringConvertible {
     case k
     /// Ten numbers, each of them written in one of several ways.
     case m
-    /// Of each maker, another number for each event.
+    /// Another number for each event of a maker.
     case n
   }
 

@@ -111,7 +111,7 @@ struct Outcome {
 final class Runner {
   private struct Child {
     let seed: UInt64
-    /// Of the process that does it.
+    /// The number of the process that does it.
     let index: Int32
     let folder: String
   }
@@ -122,7 +122,7 @@ final class Runner {
   private var runs = 0
   private var failures = 0
   private var idle = Array(0..<Int32(sim_runner_count()))
-  /// Of the runs so far.
+  /// The time of the runs so far.
   private var microsecondsOfRuns: UInt64 = 0
 
   /// The time for which this process and the runs have had a processor: the same on a loaded machine, unlike the clock's.

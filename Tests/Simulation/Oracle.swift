@@ -29,15 +29,15 @@ final class Truth {
   let name: String
   private let feed: StreamSpecification.Feed
   private(set) var events: [UInt64: Event] = [:]
-  /// Of `events`, and of some that are forgotten; in order.
+  /// The ids of `events`, and of some that are forgotten; in order.
   private var ids: [UInt64] = []
   /// The highest id that was given.
   private(set) var last: UInt64 = 0
-  /// Of each maker, what came last, and how many values in all.
+  /// What came last of each maker, and how many values in all.
   private var makers: [String: (last: Content, count: Int)] = [:]
   /// How often `makers` was forgotten.
   private(set) var forgets = 0
-  /// Of a maker, the number of the last value that the server has said to be there, and that no other will follow.
+  /// The number of a maker's last value that the server has said to be there, and that no other will follow.
   private var finalNumbers: [String: UInt64] = [:]
   /// Whether the next process is to find all that was there.
   var isKept = true
@@ -80,7 +80,7 @@ final class Truth {
     Report.shared.events += 1
     sim_trace_add(id ^ hash(data))
     guard let content else {
-      // Of a hostile client.
+      // A hostile client may have made it.
       return require(name.hasPrefix("p"), "bytes", "\(name) has an event \(id) that nothing made")
     }
     let (former, count) = makers[content.maker].map { ($0.last, $0.count) } ?? (nil, 0)

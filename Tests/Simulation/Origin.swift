@@ -3,7 +3,7 @@ import Glibc
 
 /// The upstream of HTTP sources: serves pages and server-sent events over a Unix socket, and fails now and then.
 ///
-/// Of each stream it has the events so far: the page is the last of them.
+/// It has the events of each stream so far: the page is the last of them.
 final class Origin {
   private final class Visit {
     let descriptor: CInt

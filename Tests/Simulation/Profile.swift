@@ -26,30 +26,30 @@ struct Profile {
   private var weights: [Int] = []
   private(set) var hasFaults = false
   private(set) var setsClockBack = false
-  /// Of 100 clients, so many are hostile.
+  /// So many of 100 clients are hostile.
   private(set) var hostileClients = 0
   private(set) var hasOrigin = false
   private(set) var turnsPerStep = 8
   private(set) var clients = 6
-  /// Of 100 orderly clients, so many speak HTTP, and so many use a WebSocket.
+  /// So many of 100 orderly clients speak HTTP, and so many use a WebSocket.
   private var (http, webSocket) = (0, 0)
-  /// Of 100 clients, so many read whatever arrives at once.
+  /// So many of 100 clients read whatever arrives at once.
   private(set) var eagerClients = 70
-  /// Of 100 events, so many may be as large as their log permits.
+  /// So many of 100 events may be as large as their log permits.
   private(set) var largeEvents = 10
-  /// Of 100 streams, so many drop nothing.
+  /// So many of 100 streams drop nothing.
   private(set) var blockingStreams = 30
-  /// Of 100 requests, so many are to a system stream.
+  /// So many of 100 requests are to a system stream.
   private(set) var systemStreams = 12
-  /// Of 100 subscriptions, so many have a filter, and so many have markers.
+  /// So many of 100 subscriptions have a filter, and so many have markers.
   private(set) var (filters, markers) = (0, 0)
-  /// Of 100 streams, so many have keys, and of 100 subscriptions to these, so many begin with the state.
+  /// So many of 100 streams have keys, and so many of 100 subscriptions to these begin with the state.
   private(set) var (keyedStreams, states) = (0, 0)
-  /// Of 100 readers of a state, so many are slower than the log, and of 100 streams with keys, so many keep few events.
+  /// So many of 100 readers of a state are slower than the log, and so many of 100 streams with keys keep few events.
   private(set) var slowStates = 0
   /// The filters of the run: few, so that they are shared.
   private var someFilters: [Filter] = []
-  /// Of 100 restarts, so many have another configuration.
+  /// So many of 100 restarts have another configuration.
   private(set) var changedRestarts = 60
   /// How much is begun immediately before a restart.
   private(set) var rushes = [0]
@@ -85,7 +85,7 @@ struct Profile {
   func someFilter(of stream: String, _ random: inout Random) -> Filter? {
     guard random.chance(filters) else { return nil }
     let filter = random.pick(someFilters)
-    // Of a system stream that is to show something.
+    // The filter of a system stream is to show something.
     return World.systemStreams.contains(stream) ? .json : filter
   }
 

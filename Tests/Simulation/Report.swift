@@ -11,7 +11,7 @@ final class Report {
   var events = 0
   var deliveries = 0
   var counts: [String: Int] = [:]
-  /// Of the step that is under way.
+  /// The step that is under way.
   var step = 0
 
   func count(_ what: String, _ number: Int = 1) { counts[what, default: 0] += number }

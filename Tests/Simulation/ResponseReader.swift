@@ -32,7 +32,7 @@ struct ResponseReader {
 
   private var state = State.head
   private var isLast = false
-  /// Of whom it is told when it fails.
+  /// The client that a failure names.
   private let client: String
 
   init(client: String) { self.client = client }

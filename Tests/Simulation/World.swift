@@ -11,7 +11,7 @@ import StreamServer
 final class World {
   let seed: UInt64
   let folder: String
-  /// Of the step that is under way.
+  /// The choices of the step that is under way.
   var random: Random
   /// How this run goes: drawn from the seed, and the same for each step.
   let profile: Profile
@@ -31,7 +31,7 @@ final class World {
   var clients: [Client] = []
   private var clientCount = 0
   var publishers: [NamedPublisher] = []
-  /// Of each upstream: what it sends next.
+  /// What each upstream sends next.
   var sequences: [String: (epoch: Int, next: UInt64)] = [:]
   var buffer = [UInt8](repeating: 0, count: 64 << 10)
   /// Threads' and queues' turns so far.
@@ -48,7 +48,7 @@ final class World {
   var changes = 0
   /// Streams whose source has ended at some time.
   private(set) var endedStreams: Set<String> = []
-  /// Of event streams over HTTP that have ended with their connections: what a client needs that resumes them.
+  /// What a client needs that resumes an event stream over HTTP whose connection has ended.
   private var positions: [EventResponse.Position] = []
 
   static let systemStreams = ["$stats", "$streams"]
@@ -75,7 +75,7 @@ final class World {
     if profile.largeEvents > 50 { streams[0].bytes = 160 << 10 }
     sim_store_limit = random.chance(15) ? 20 : 64
     connectionsMayEnd = sim_store_limit < 64 || limits.connections < 24
-    // Of one length, as the heap is to be the same in each run.
+    // Names of one length, as the heap is to be the same in each run.
     listenerNames = ["sim", "tcp"].map { "\($0)_\(1_000_000_000 + Int(getpid()))" }
     listeners = listenerNames.map { sim_listen($0) }
     self.random = random
@@ -307,7 +307,7 @@ final class World {
     let former = reloading?.former.first { $0.name == stream.name } ?? stream
     let largest = min(stream.largestEvent, former.largestEvent)
     var batch = EventBatch()
-    // Of a stream with keys, no more than its log has room for: nothing sees the others but its state.
+    // A stream with keys gets no more than its log has room for: nothing sees the others but its state.
     var room = stream.keys == nil && former.keys == nil ? Int.max : min(stream.bytes, former.bytes) / 2
     let most = room < .max ? min(stream.events, former.events) : .max
     for index in 0..<min(profile.someEventCount(&random), most) where room > 0 {

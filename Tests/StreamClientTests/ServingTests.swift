@@ -90,7 +90,7 @@ import Testing
 }
 
 extension OpaquePointer {
-  /// Of a folder that was opened, which this closes.
+  /// The entries of a folder that was opened, which this closes.
   fileprivate var entryCount: Int {
     defer { closedir(self) }
     var count = 0

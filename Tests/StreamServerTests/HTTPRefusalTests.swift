@@ -79,7 +79,7 @@ import Testing
   }
 
   private static func answer(to bytes: [UInt8], inPiecesOf size: Int) -> [UInt8] {
-    var machine = RefusalMachine(full, HTTP.AccessRules(isUnixSocket: true), date: "now")
+    var machine = RefusalMachine(full, OriginRules(isUnixSocket: true), date: "now")
     var rest = bytes[...]
     while !rest.isEmpty {
       if let answer = machine.receive(rest.prefix(size)) { return answer }

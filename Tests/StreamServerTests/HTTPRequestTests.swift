@@ -238,7 +238,7 @@ import Testing
       #expect(first.status == 200 && first.text == "A")
       harness.eventually { harness.server.statistics.subscribers == 0 }
       let tag = try #require(first["ETag"])
-      // Of another tag there is news already.
+      // There is news already for a client with another tag.
       client.get("/streams/s?wait=60s", "If-None-Match: \"1\"")
       #expect(try client.response().text == "A")
       client.get("/streams/s?wait=60s", "If-None-Match: \(tag)")

@@ -4,7 +4,7 @@ import Glibc
 import RSocket
 import Reactive
 import ReplayLog
-import StateFormat
+import TaggedFields
 import StreamProtocol
 import StreamRuntime
 import TestSupport
@@ -175,22 +175,22 @@ import Testing
   }
 
   /// A version that has more fields.
-  private struct Later: SavedRecord {
+  private struct Later: TaggedRecord {
     var connections = SavedConnections()
     var ignored = 7 as UInt32
     var mandatory = 0 as UInt32
 
-    mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
       try connections.visit(&fields)
       try fields.field(1000, &ignored)
-      try fields.field(StateFields.mandatoryBit | 1, &mandatory)
+      try fields.field(RecordFields.mandatoryBit | 1, &mandatory)
     }
   }
 
   @Test func unknownFieldsAreSkippedUnlessMandatory() throws {
     var later = Later(connections: Self.connections)
     func read() throws -> SavedConnections {
-      try SavedConnections(state: SavedState.seal(StateFields.bytes(of: later), as: .connections))
+      try SavedConnections(state: SavedState.seal(RecordFields.bytes(of: later), as: .connections))
     }
     #expect(try read() == Self.connections)
     later.mandatory = 1
@@ -199,10 +199,10 @@ import Testing
   }
 
   @Test func missingFieldsHaveTheirDefaults() throws {
-    let state = StateFields.bytes(of: Self.connections)
-    var later = try StateFields.read(Later.self, from: state[...])
+    let state = RecordFields.bytes(of: Self.connections)
+    var later = try RecordFields.read(Later.self, from: state[...])
     #expect(later.connections == Self.connections && later.ignored == 7)
-    later = try StateFields.read(Later.self, from: [])
+    later = try RecordFields.read(Later.self, from: [])
     #expect(later.connections == SavedConnections([]))
   }
 

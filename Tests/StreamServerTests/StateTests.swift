@@ -636,7 +636,7 @@ import Testing
     }
   }
 
-  /// Of a definition that is more than paths: the events bring their keys.
+  /// A definition that is more than paths: the events bring their keys.
   private static func programConfiguration(events: Int, digest: UInt64) -> StreamConfiguration {
     configuration(events: events) { configuration in
       configuration.key = KeyDefinition(key: digest == 1 ? ".k | ." : ".l | .")

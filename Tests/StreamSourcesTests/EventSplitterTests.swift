@@ -145,7 +145,8 @@ private let cuts = [1, 2, 3, 7, 1000]
 
   @Test(arguments: cases) func theStandardIsFollowedWhateverThePieces(_ what: Case) throws {
     for size in 1...max(1, what.text.utf8.count) {
-      let (events, splitter) = try events(Array(what.text.utf8), cutAt: size, ServerSentEvents(maximumBytes: 100))
+      let (events, splitter) = try events(
+        Array(what.text.utf8), cutAt: size, ServerSentEventSplitter(maximumBytes: 100))
       #expect(events == what.events, "cut at \(size)")
       #expect(splitter.lastEventID == Array(what.id.utf8), "cut at \(size)")
       #expect(splitter.reconnectionTime == what.retry, "cut at \(size)")
@@ -153,7 +154,7 @@ private let cuts = [1, 2, 3, 7, 1000]
   }
 
   @Test func aRunOfEmptyLinesIsOneStep() throws {
-    var splitter = ServerSentEvents(maximumBytes: 8)
+    var splitter = ServerSentEventSplitter(maximumBytes: 8)
     var events = EventBatch()
     func count(_ text: String) -> Int {
       Array(text.utf8).withUnsafeBytes { splitter.emptyLines($0[...]) }
@@ -171,22 +172,22 @@ private let cuts = [1, 2, 3, 7, 1000]
 
   @Test(arguments: cuts) func emptyLinesBetweenEventsAreNothing(size: Int) throws {
     let text = "\r\n\r\ndata:a\r\n\r\n\r\n\r\r\n\n\rid:1\n\n\n\ndata:b\r\r\r\r\ndata:c\n\n"
-    let (events, splitter) = try events(Array(text.utf8), cutAt: size, ServerSentEvents(maximumBytes: 100))
+    let (events, splitter) = try events(Array(text.utf8), cutAt: size, ServerSentEventSplitter(maximumBytes: 100))
     #expect(events == ["a", "b", "c"] && splitter.lastEventID == Array("1".utf8))
   }
 
   @Test func invalidUTF8IsReplaced() throws {
     let bytes = Array("data: a".utf8) + [0xFF] + Array("b\n\n".utf8)
-    #expect(try events(bytes, cutAt: 1, ServerSentEvents(maximumBytes: 100)).events == ["a\u{FFFD}b"])
+    #expect(try events(bytes, cutAt: 1, ServerSentEventSplitter(maximumBytes: 100)).events == ["a\u{FFFD}b"])
   }
 
   @Test func theIDOfThePreviousConnectionIsKept() throws {
-    let splitter = ServerSentEvents(maximumBytes: 100, lastEventID: Array("41".utf8))
+    let splitter = ServerSentEventSplitter(maximumBytes: 100, lastEventID: Array("41".utf8))
     #expect(try events(Array("data: a\n\n".utf8), cutAt: 3, splitter).splitter.lastEventID == Array("41".utf8))
   }
 
   @Test(arguments: cuts) func anEventOfTheLimitIsAcceptedAndALongerOneRefused(size: Int) throws {
-    let splitter = ServerSentEvents(maximumBytes: 5)
+    let splitter = ServerSentEventSplitter(maximumBytes: 5)
     #expect(try events("data: 12345\n\ndata: 12\ndata: 45\n\n", cutAt: size, splitter) == ["12345", "12\n45"])
     #expect(throws: EventTooLong(maximumBytes: 5)) { try events("data: 123456\n\n", cutAt: size, splitter) }
     #expect(throws: EventTooLong(maximumBytes: 5)) { try events("data: 12\ndata: 456\n\n", cutAt: size, splitter) }

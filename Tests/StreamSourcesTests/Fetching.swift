@@ -22,7 +22,7 @@ func withSourceThread<R>(
 
 /// The result of one transfer.
 struct Fetched: Sendable {
-  var result: Result<ResponseHead, HTTPFailure>
+  var result: Result<UpstreamResponse, HTTPFailure>
   var heads = 0
   var pieces = 0
   var waits: [String] = []
@@ -53,7 +53,7 @@ final class Collector: Transfer.Handler {
 
   func transferWaits(_ reason: String) { fetched.waits.append(reason) }
 
-  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+  func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     fetched.heads += 1
     return plan
   }
@@ -70,7 +70,7 @@ final class Collector: Transfer.Handler {
     return .next
   }
 
-  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
     fetched.result = result
     done(fetched)
     transfer = nil
@@ -81,9 +81,9 @@ extension SourceThread {
   /// Runs one transfer, which the test may hold for as long as a busy machine needs.
   func fetch(
     _ url: String, plan: Transfer.Plan = .take, pausing: Bool = false,
-    _ change: @escaping @Sendable (inout HTTPRequest) -> Void = { _ in }
+    _ change: @escaping @Sendable (inout UpstreamRequest) -> Void = { _ in }
   ) async throws -> Fetched {
-    var request = HTTPRequest(url: try HTTPURL(url), userAgent: "test")
+    var request = UpstreamRequest(url: try HTTPURL(url), userAgent: "test")
     request.timeout = hangTime
     change(&request)
     let final = request

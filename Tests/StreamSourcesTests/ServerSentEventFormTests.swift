@@ -6,7 +6,7 @@ import Testing
 /// Names and ids of server-sent events in envelopes.
 @Suite struct ServerSentEventFormTests {
   private func events(_ text: String, _ form: ServerSentEventForm) throws -> [String] {
-    var parser = ServerSentEvents(maximumBytes: 1000, form: form)
+    var parser = ServerSentEventSplitter(maximumBytes: 1000, form: form)
     var events = EventBatch()
     try Array(text.utf8).withUnsafeBytes { try parser.feed($0, into: &events) }
     return events.map { String(decoding: $0, as: UTF8.self) }

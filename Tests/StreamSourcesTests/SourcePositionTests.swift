@@ -31,7 +31,7 @@ import Testing
     let long = FieldValue([UInt8](repeating: 0xE9, count: Validators.limit))
     let longest = SourcePosition.poll(BodyDigest(value: 1), entityTag: long, lastModified: long)
     #expect(longest.checkpoint(fingerprint).flatMap { SourcePosition($0, fingerprint) } == longest)
-    let longestID = [UInt8](repeating: 0xE9, count: ServerSentEvents.longestID)
+    let longestID = [UInt8](repeating: 0xE9, count: ServerSentEventSplitter.longestID)
     let furthest = SourcePosition.serverSentEvents(lastEventID: longestID, reconnectionTime: .seconds(3))
     // With the digest of `distinct`.
     let stored = PipelineCheckpoint(key: BodyDigest(value: 2), source: furthest.checkpoint(fingerprint))
@@ -107,7 +107,7 @@ import Testing
 
   @Test func anEventIDOfEightKiBIsSentByTheNextProcess() async throws {
     let kept = Kept()
-    let id = String(repeating: "x", count: ServerSentEvents.longestID - 1)
+    let id = String(repeating: "x", count: ServerSentEventSplitter.longestID - 1)
     for round in 0..<2 {
       try await withSourceThread { thread in
         let taker = Taker(.max(1))

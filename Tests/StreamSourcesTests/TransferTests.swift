@@ -90,7 +90,7 @@ import Testing
     ("text/event-stream, text/plain", false), ("text/event-streams", false), ("text", false), ("", false), (nil, false),
   ])
   func theTypeOfAnEventStreamMayOccurTwice(type: String?, isEventStream: Bool) {
-    let head = ResponseHead(
+    let head = UpstreamResponse(
       status: 200, url: "", contentLength: nil, contentType: type, entityTag: nil, lastModified: nil, retryAfter: nil)
     #expect(head.isEventStream == isEventStream)
   }
@@ -110,7 +110,7 @@ import Testing
     try await withSourceThread { thread in
       let hanging = try HTTPURL(upstream.url("/hang/\(key)"))
       thread.loop.execute {
-        _ = thread.httpClient?.start(HTTPRequest(url: hanging, userAgent: "test"), handler: Collector { _ in })
+        _ = thread.httpClient?.start(UpstreamRequest(url: hanging, userAgent: "test"), handler: Collector { _ in })
       }
       for _ in 0..<10 {
         let fetched = try await thread.fetch(upstream.url("/count/x\(key)"))
@@ -144,7 +144,7 @@ import Testing
       await withCheckedContinuation { continuation in
         thread.loop.execute {
           let collector = Collector { _ in ended.store(true, ordering: .relaxed) }
-          let transfer = thread.httpClient?.start(HTTPRequest(url: url, userAgent: "test"), handler: collector)
+          let transfer = thread.httpClient?.start(UpstreamRequest(url: url, userAgent: "test"), handler: collector)
           transfer?.cancel()
           transfer?.cancel()
           continuation.resume()

@@ -59,7 +59,7 @@ public final class Upstream: Sendable {
   public static func file(besideTheServer name: String) -> String {
     String(#filePath.prefix(upTo: #filePath.lastIndex(of: "/") ?? #filePath.startIndex)) + "/Server/" + name
   }
-  /// Of `locked.key`.
+  /// The passphrase of `locked.key`.
   public var passphrase: String { places.passphrase }
   /// Host and port of `url`.
   public var authority: String { "127.0.0.1:\(places.port)" }

@@ -322,18 +322,20 @@ import Testing
 
 @Suite struct ArgumentsTests {
   @Test func theCommandLineIsParsed() throws {
-    #expect(try Arguments.parse([]) == .serve(configuration: "/etc/streamd/streamd.toml"))
-    #expect(try Arguments.parse(["--check", "--config", "a"]) == .check(configuration: "a"))
-    #expect(try Arguments.parse(["--check", "a"]) == .check(configuration: "a"))
-    #expect(try Arguments.parse(["--check", "-"]) == .check(configuration: "-"))
+    #expect(try DaemonArguments.parse([]) == .serve(configuration: "/etc/streamd/streamd.toml"))
+    #expect(try DaemonArguments.parse(["--check", "--config", "a"]) == .check(configuration: "a"))
+    #expect(try DaemonArguments.parse(["--check", "a"]) == .check(configuration: "a"))
+    #expect(try DaemonArguments.parse(["--check", "-"]) == .check(configuration: "-"))
     for words in [["a"], ["--check", "a", "b"], ["--check", "--config", "a", "b"], ["--check", "-x"]] {
-      #expect(throws: Arguments.UsageError.self) { try Arguments.parse(words) }
+      #expect(throws: DaemonArguments.UsageError.self) { try DaemonArguments.parse(words) }
     }
-    #expect(try Arguments.parse(["--config=b"]) == .serve(configuration: "b"))
-    #expect(try Arguments.parse(["--check", "--help"]) == .help)
-    #expect(throws: Arguments.UsageError(sentence: "--config needs a file")) { try Arguments.parse(["--config"]) }
-    #expect(throws: Arguments.UsageError(sentence: "unknown argument \"-x\"; try --help")) {
-      try Arguments.parse(["-x"])
+    #expect(try DaemonArguments.parse(["--config=b"]) == .serve(configuration: "b"))
+    #expect(try DaemonArguments.parse(["--check", "--help"]) == .help)
+    #expect(throws: DaemonArguments.UsageError(sentence: "--config needs a file")) {
+      try DaemonArguments.parse(["--config"])
+    }
+    #expect(throws: DaemonArguments.UsageError(sentence: "unknown argument \"-x\"; try --help")) {
+      try DaemonArguments.parse(["-x"])
     }
   }
 }

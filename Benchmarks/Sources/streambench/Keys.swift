@@ -57,7 +57,7 @@ private func deliveries(_ count: Int, over seconds: Double, _ read: () throws ->
   return Double(total) / busy
 }
 
-/// Of a daemon whose buffer has few events.
+/// Measures a daemon whose buffer has few events.
 private func bytesPerKey(_ options: Options) throws -> Double {
   let load = try KeyedLoad(options, isKeyed: true, buffer: #"{ events = 1000, bytes = "1MiB" }"#, keys: keyCount + 1000)
   try load.publish(1000)

@@ -23,7 +23,7 @@ final class StreamdBroker: Broker {
     timer = { every = "1d" }
     """
 
-  /// Of each event that is published; at least `EventShape.dataByteCount`.
+  /// The size of each event that is published; at least `EventShape.dataByteCount`.
   private let dataByteCount: Int
 
   /// - Parameter stream: the configuration of a stream `b`.

@@ -124,6 +124,20 @@ extension Connection {
       stream.name, .forbidden("\(identity.user) may not write \"\(stream.name)\"; to admit it, \(change)"))
   }
 
+  /// The exceeded limit of bytes, as a sentence; nil: none.
+  /// - Parameter count: bytes in addition to those that are counted.
+  func excess(adding count: Int = 0) -> String? {
+    let limits = worker.limits
+    let held = share.account.heldBytes.load(ordering: .relaxed) + count
+    if held > limits.inputBytesPerUser {
+      return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes of unprocessed data (max_input_per_user)"
+    }
+    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed) + count) {
+      return "\(identity.user) has more bytes of unprocessed data than are free of \(limits.inputBytes) (max_input)"
+    }
+    return nil
+  }
+
   /// Begins a subscription, or ends the request with an error.
   ///
   /// - Parameters:
@@ -364,4 +378,9 @@ extension Connection {
       cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.format)
     lane.addRestored(insert(request, lane, machine, gap: gap, extras))
   }
+}
+
+extension Connection: Hashable {
+  static func == (one: Connection, other: Connection) -> Bool { one === other }
+  func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
 }

@@ -33,7 +33,7 @@ class Connection: EventLoop.Handler {
   var identity: ClientIdentity
   // In an order without holes, and with small types, because there may be very many connections.
   private(set) var socket: OwnedDescriptor
-  /// Of `sentByteCount`.
+  /// The low bits of `sentByteCount`.
   private var lowSentByteCount: UInt32 = 0
   let worker: Worker
   private(set) var share: UserShare
@@ -52,7 +52,7 @@ class Connection: EventLoop.Handler {
   /// The timer of the present phase: for the protocol's first bytes, for a sign of life, or until the unsent bytes
   /// are read.
   private var clock: TimerID?
-  var subscriptions = SubscriptionList()
+  var subscriptions = SubscriptionsByRequest()
   var lastReceivedAt: UInt64
   /// Created at the first use.
   private var extras: Extras?
@@ -306,20 +306,6 @@ class Connection: EventLoop.Handler {
     _ = held.settle(requests: 0, bytes: 0, worker.accounts, share.account)
     share = worker.move(from: share, to: account)
     settle()
-  }
-
-  /// The exceeded limit of bytes, as a sentence; nil: none.
-  /// - Parameter count: bytes in addition to those that are counted.
-  func excess(adding count: Int = 0) -> String? {
-    let limits = worker.limits
-    let held = share.account.heldBytes.load(ordering: .relaxed) + count
-    if held > limits.inputBytesPerUser {
-      return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes of unprocessed data (max_input_per_user)"
-    }
-    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed) + count) {
-      return "\(identity.user) has more bytes of unprocessed data than are free of \(limits.inputBytes) (max_input)"
-    }
-    return nil
   }
 
   // MARK: Output
@@ -587,7 +573,7 @@ class Connection: EventLoop.Handler {
     extras?.blocked = []
     extras?.standby = nil
     let leaving = subscriptions
-    subscriptions = SubscriptionList()
+    subscriptions = SubscriptionsByRequest()
     for subscription in leaving {
       subscription.lane.remove(subscription)
       worker.release(subscription.lane)
@@ -607,9 +593,4 @@ class Connection: EventLoop.Handler {
     settle()
     worker.forget(self)  // the socket closes with the last reference
   }
-}
-
-extension Connection: Hashable {
-  static func == (one: Connection, other: Connection) -> Bool { one === other }
-  func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
 }

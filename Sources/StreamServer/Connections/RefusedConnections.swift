@@ -42,7 +42,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   public func refuse(_ socket: consuming OwnedDescriptor, _ sentence: String) {
     loop.assertOnLoop()
     let isUnixSocket = PeerCredentials(of: socket.raw) != nil
-    let rules = hosts.map { HTTP.AccessRules(hosts: $0, origins: origins, isUnixSocket: isUnixSocket) }
+    let rules = hosts.map { OriginRules(hosts: $0, origins: origins, isUnixSocket: isUnixSocket) }
     let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
     let connection = RefusedConnection(socket, RefusalMachine(sentence, rules, date: date), self)
     connection.takeInput()

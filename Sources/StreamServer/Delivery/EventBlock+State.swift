@@ -29,7 +29,7 @@ extension EventBlock {
     var isEndLost = false
     switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, jsonVerdicts) {
     case .more?:
-      // Of what was considered before the walk's position, nothing is in the state.
+      // Nothing that was considered before the walk's position is in the state.
       guard pieceCount == 0, walk.position > end.position else { break }
       if isExact { isEndLost = true } else { end = Cursor(position: walk.position) }
     case nil: isEndLost = true

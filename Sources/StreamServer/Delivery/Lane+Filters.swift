@@ -6,7 +6,7 @@ import Reactive
 /// the position of all others has moved with its own; otherwise all are served. So an event that does not fit costs one
 /// turn of one member, however many there are.
 final class FilterGroup {
-  /// Of the filter.
+  /// The filter's verdicts.
   let verdicts: FilterVerdicts
   fileprivate var waiting: [StreamSubscription] = []
   /// No event before it fits for any of those that wait.

@@ -24,13 +24,13 @@ struct Gap: Equatable {
 struct StateReading {
   /// Continues in another state, if the log was replaced.
   var walk: StateWalk
-  /// Of the state.
+  /// The state's origin.
   let origin: KeyedState.Origin
 }
 
 /// What few subscriptions have: a filter, markers, or a state to read first.
 final class SubscriptionExtras {
-  /// Of its filter; nil: it receives every event.
+  /// The verdicts of its filter; nil: it receives every event.
   let verdicts: FilterVerdicts?
   /// Events that the filter has left out since the last payload.
   var leftOut: UInt64 = 0
@@ -131,7 +131,7 @@ final class StreamSubscription {
 }
 
 /// The subscriptions of one connection, by request. Nearly always one, which needs no table.
-struct SubscriptionList: Sequence {
+struct SubscriptionsByRequest: Sequence {
   private var first: StreamSubscription?
   private var others: [RequestID: StreamSubscription] = [:]
 

@@ -30,7 +30,7 @@ import Synchronization
   let counts: ConnectionCounts
   let accounts: UserAccounts
   let tokens: ClientTokens
-  /// Of all workers.
+  /// The loops of all workers.
   private let loops: LoopList
   private var dated = (second: UInt64(0), text: "")
   private let wantsDetails: @Sendable () -> Bool

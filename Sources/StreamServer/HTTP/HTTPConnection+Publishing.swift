@@ -15,9 +15,9 @@ final class PublishingRequest {
   /// Each line is a value.
   let hasLines: Bool
   fileprivate var decoder: BodyDecoder
-  /// Of a value in part.
+  /// A value in part.
   fileprivate var part: [UInt8] = []
-  /// Of that part, as far as it has come, if the stream requires JSON: a large value is examined in slices.
+  /// The examination of that part, if the stream requires JSON: a large value is examined in slices.
   private var examination = JSONSyntax.Examination()
   fileprivate var arrived = EventBatch()
   /// Values that the source was given.

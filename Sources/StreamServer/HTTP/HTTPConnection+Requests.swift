@@ -7,7 +7,7 @@ import StreamRuntime
 // Which resource a request is for, and what its response is.
 
 extension HTTPConnection {
-  /// Of a resource that takes no values.
+  /// The methods of a resource that takes no values.
   static let readingMethods = "GET, HEAD, OPTIONS"
 
   /// What a path names.
@@ -16,7 +16,7 @@ extension HTTPConnection {
     case metrics
     case health
     case socket
-    /// Of streams: their names.
+    /// The names of streams.
     case streams([String])
 
     init?(_ path: String) {
@@ -119,8 +119,8 @@ extension HTTPConnection {
   }
 
   /// The rules for the fields with which a browser says where a request comes from.
-  private var access: HTTP.AccessRules {
-    HTTP.AccessRules(
+  private var access: OriginRules {
+    OriginRules(
       hosts: worker.limits.httpHosts, origins: worker.limits.httpOrigins, isUnixSocket: identity.credentials != nil)
   }
 

@@ -62,23 +62,13 @@ extension HTTPConnection {
     _ streams: [ServedStream], as format: EventEncoding.Format, _ request: HTTPRequest, _ query: StreamQuery,
     lastEventID: String?
   ) throws(Rejection) {
-    let contents = streams.map { EventEncoding.Content(ofType: $0.configuration.type) }
     let positions = lastEventID.flatMap { Self.positions($0, count: streams.count) }
     let isUnknown = lastEventID != nil && positions == nil
     guard !isUnknown || format == .serverSentEvents else {
       let wanted = streams.count == 1 ? "an event id" : "\(streams.count) event ids, separated by commas"
       throw Rejection(.badRequest, "Last-Event-ID must be \(wanted)")
     }
-    var encodings: [EventEncoding] = []
-    for (stream, content) in zip(streams, contents) {
-      guard let encoding = EventEncoding(format, content, hasEnvelope: query.ids) else {
-        throw Rejection(
-          .notAcceptable,
-          "events of \"\(stream.name)\" are \(stream.configuration.type)"
-            + (format == .raw ? ": ids=1 does not go with as=raw" : query.ids ? "" : ": add ids=1"))
-      }
-      encodings.append(encoding)
-    }
+    let encodings = try Self.encodings(of: streams, as: format, query)
     guard !query.marker || format == .serverSentEvents || query.ids else {
       throw Rejection(.badRequest, format == .raw ? "marker=1 does not go with as=raw" : "marker=1 requires ids=1")
     }
@@ -119,6 +109,23 @@ extension HTTPConnection {
       setClock(after: times.silence)
     }
     for subscription in subscriptions where subscription.machine.demand == .none { finish(subscription, response) }
+  }
+
+  private static func encodings(
+    of streams: [ServedStream], as format: EventEncoding.Format, _ query: StreamQuery
+  ) throws(Rejection) -> [EventEncoding] {
+    var encodings: [EventEncoding] = []
+    for stream in streams {
+      let type = stream.configuration.type
+      guard let encoding = EventEncoding(format, EventEncoding.Content(ofType: type), hasEnvelope: query.ids) else {
+        throw Rejection(
+          .notAcceptable,
+          "events of \"\(stream.name)\" are \(type)"
+            + (format == .raw ? ": ids=1 does not go with as=raw" : query.ids ? "" : ": add ids=1"))
+      }
+      encodings.append(encoding)
+    }
+    return encodings
   }
 
   /// The id before the first event of the response; nil: the state begins with the event that it has.

@@ -57,7 +57,7 @@ final class HTTPConnection: Connection {
   private static let outputLimit = 64 << 10
   /// How much a client may send after its last response.
   private static let drainBytes = 1 << 20
-  /// Of a head in part: more is not needed to see that it is too long.
+  /// The limit of a head in part: more is not needed to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
   override init(

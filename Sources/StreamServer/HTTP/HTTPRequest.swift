@@ -256,7 +256,7 @@ extension EventEncoding.Format {
 }
 
 extension EventEncoding.Content {
-  /// Of events of a media type.
+  /// The format for events of a media type.
   init(ofType type: String) {
     let type = MediaType(type)
     self = type?.isJSON == true ? .json : type?.name.hasPrefix("text/") == true ? .text : .binary

@@ -7,14 +7,14 @@ struct RefusalMachine {
   /// The reason, as a sentence for the client.
   let sentence: String
   /// Which pages of the web may read the answer; nil: none of another site.
-  let rules: HTTP.AccessRules?
+  let rules: OriginRules?
   /// The time for a Date field.
   let date: String
   /// The head of a request, as far as it has arrived.
   private var head: [UInt8] = []
   private var parser = RequestParser()
 
-  init(_ sentence: String, _ rules: HTTP.AccessRules?, date: String) {
+  init(_ sentence: String, _ rules: OriginRules?, date: String) {
     (self.sentence, self.rules, self.date) = (sentence, rules, date)
   }
 

@@ -77,16 +77,42 @@ extension StreamServer {
 
   private func addStreams(_ visibility: Visibility, to text: inout MetricsText) {
     let hasLag = hasLag
-    let streams = userStreams.filter { visibility.shows($0) }.map {
-      (labels: MetricsText.label("stream", $0.name), counts: $0.statistics(hasLag: hasLag), lagged: $0.laggedEvents)
-    }
-    func add(
-      _ name: String, _ kind: MetricsText.Kind, _ help: String, _ value: (Statistics.Stream) -> MetricsText.Value?
-    ) {
-      text.add(
-        "streamd_stream_" + name, kind, help,
-        streams.compactMap { stream in value(stream.counts).map { (stream.labels, $0) } })
-    }
+    var families = StreamFamilies(
+      text: text, now: EventLog.wallClock(),
+      streams: userStreams.filter { visibility.shows($0) }.map {
+        (MetricsText.label("stream", $0.name), $0.statistics(hasLag: hasLag), $0.laggedEvents)
+      })
+    families.addCounts()
+    families.addUpstream()
+    families.addFleet()
+    text = families.text
+  }
+}
+
+/// The families of metrics that have a sample for each stream.
+private struct StreamFamilies {
+  var text: MetricsText
+  /// Microseconds since the Unix epoch.
+  let now: UInt64
+  let streams: [(labels: [UInt8], counts: Statistics.Stream, lagged: UInt64)]
+
+  private mutating func add(
+    _ name: String, _ kind: MetricsText.Kind, _ help: String, _ value: (Statistics.Stream) -> MetricsText.Value?
+  ) {
+    text.add(
+      "streamd_stream_" + name, kind, help,
+      streams.compactMap { stream in value(stream.counts).map { (stream.labels, $0) } })
+  }
+
+  private mutating func addUpstream(
+    _ name: String, _ kind: MetricsText.Kind, _ help: String, _ value: (UpstreamFigures) -> MetricsText.Value?
+  ) { add("upstream_" + name, kind, help) { $0.upstream.flatMap(value) } }
+
+  private mutating func addShared(_ name: String, _ help: String, _ value: (FleetStatus) -> MetricsText.Value) {
+    add("fleet_" + name, .gauge, help) { $0.fleet.map(value) }
+  }
+
+  mutating func addCounts() {
     add("up", .gauge, "1 unless the stream is failing or failed.") {
       .number($0.state == "failing" || $0.state == "failed" ? 0 : 1)
     }
@@ -98,8 +124,8 @@ extension StreamServer {
     add("fresh_timestamp_seconds", .gauge, "Time at which the newest event was last known to be the present one.") {
       $0.fresh.map { .microseconds($0) }
     }
-    let now = EventLog.wallClock()
-    add("stale_seconds", .gauge, "Time for which a stream with expect_every has been stale, in seconds.") { stream in
+    add("stale_seconds", .gauge, "Time for which a stream with expect_every has been stale, in seconds.") {
+      [now] stream in
       stream.expectEvery.map { _ in .microseconds(stream.staleSince.map { now - min(now, $0) } ?? 0) }
     }
     add("state_keys", .gauge, "Keys in the state of a stream with keys.") {
@@ -124,10 +150,9 @@ extension StreamServer {
     text.add(
       "streamd_stream_lagged_events_total", .counter, "Events evicted before a subscription was sent them.",
       streams.map { ($0.labels, .number($0.lagged)) })
-    func addUpstream(
-      _ name: String, _ kind: MetricsText.Kind, _ help: String,
-      _ value: @escaping (UpstreamFigures) -> MetricsText.Value?
-    ) { add("upstream_" + name, kind, help) { $0.upstream.flatMap(value) } }
+  }
+
+  mutating func addUpstream() {
     addUpstream("attempts_total", .counter, "Requests of the source, or runs of its program.") { .number($0.attempts) }
     addUpstream("unchanged_total", .counter, "Responses without a change (304).") { .number($0.unchanged) }
     addUpstream("failures_total", .counter, "Failed attempts of the source.") { .number($0.failures) }
@@ -145,14 +170,15 @@ extension StreamServer {
       streams.compactMap { stream in
         stream.counts.upstream.flatMap { $0.latency.counts.allSatisfy { $0 == 0 } ? nil : (stream.labels, $0.latency) }
       })
-    func addShared(_ name: String, _ help: String, _ value: @escaping (FleetStatus) -> MetricsText.Value) {
-      add("fleet_" + name, .gauge, help) { $0.fleet.map(value) }
-    }
+  }
+
+  mutating func addFleet() {
     addShared("leading", "1 if this host leads the stream, otherwise 0.") { .number($0.isLeading ? 1 : 0) }
     addShared("term", "Number of the present leadership.") { .number($0.term) }
     addShared("epoch", "Rises when the brokers have lost events.") { .number($0.epoch) }
     addShared("lag_records", "Records of the stream's shard that this host has not read.") { .number($0.lag) }
     addShared("stale_seconds", "Time for which this host has not known whether it has the newest event, in seconds.") {
+      [now] in
       .microseconds($0.staleSince.map { now - min(now, $0) } ?? 0)
     }
   }

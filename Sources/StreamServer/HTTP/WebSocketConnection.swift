@@ -5,9 +5,9 @@ import StreamRuntime
 /// A client that speaks RSocket in binary messages: one frame each, without its length.
 final class WebSocketConnection: RSocketConnection {
   private var decoder: WebSocketDecoder
-  /// Of a message in part.
+  /// A message in part.
   private var message: [UInt8] = []
-  /// Of a frame's header in part.
+  /// The header of a frame in part.
   private var headerPart: [UInt8] = []
   /// Answers to pings, which go before frames.
   private var control: [UInt8]

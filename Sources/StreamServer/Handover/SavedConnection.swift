@@ -66,7 +66,7 @@ struct SavedConnection: Equatable, Sendable {
 
   var descriptor: CInt = -1
   var number: UInt64 = 0
-  /// Of a client over TCP that has sent one.
+  /// The token that a client over TCP has sent.
   var token: ClientToken.Saved?
   var machine = ConnectionMachine.Saved()
   /// Nanoseconds since the last input.
@@ -77,9 +77,9 @@ struct SavedConnection: Equatable, Sendable {
   var unsent: [UInt8] = []
   var subscriptions: [Subscription] = []
   var channels: [Channel] = []
-  /// Of a connection that speaks HTTP.
+  /// The exchange of a connection that speaks HTTP.
   var http: SavedHTTP?
-  /// Of an RSocket connection in a WebSocket.
+  /// The WebSocket that has the RSocket connection.
   var webSocket: SavedWebSocket?
 
   /// Replaces an inconsistent connection: it ends with an error, and the others are restored.

@@ -2,7 +2,7 @@ import CLinux
 import Events
 import Glibc
 import RSocket
-import StateFormat
+import TaggedFields
 
 /// The end of a stream's ids.
 struct StreamEnd: Equatable, Sendable {
@@ -10,7 +10,7 @@ struct StreamEnd: Equatable, Sendable {
   var position: UInt64
   /// The first id from which on all ids before `position` were assigned to events; `nil`: unknown.
   var countedFrom: UInt64?
-  /// Of a stream with a limit on the time without an event.
+  /// The freshness of a stream with a limit on the time without an event.
   var freshness: FreshnessMachine.Saved?
 }
 
@@ -49,7 +49,7 @@ public struct SavedConnections: Equatable, Sendable {
   public func state(ofFirst count: Int) -> [UInt8] {
     var saved = self
     saved.connections = Array(connections.prefix(count))
-    return SavedState.seal(StateFields.bytes(of: saved), as: .connections)
+    return SavedState.seal(RecordFields.bytes(of: saved), as: .connections)
   }
 
   /// Decodes the state. All descriptors are -1: see `attach`.
@@ -59,7 +59,7 @@ public struct SavedConnections: Equatable, Sendable {
   public init(state: [UInt8]) throws(InvalidSavedState) {
     let content = try SavedState.open(state, as: .connections)
     do throws(Malformed) {
-      self = try StateFields.read(SavedConnections.self, from: content)
+      self = try RecordFields.read(SavedConnections.self, from: content)
     } catch {
       throw InvalidSavedState(reason: error.reason)
     }

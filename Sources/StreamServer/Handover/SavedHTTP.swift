@@ -1,10 +1,10 @@
 import Events
 import HTTP
 import RSocket
-import StateFormat
+import TaggedFields
 
 /// What continues a WebSocket, beside the RSocket connection in it.
-struct SavedWebSocket: Equatable, Sendable, SavedRecord {
+struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
   private var saved = WebSocketDecoder.Saved()
   private(set) var message: [UInt8] = []
   private(set) var headerPart: [UInt8] = []
@@ -25,7 +25,7 @@ struct SavedWebSocket: Equatable, Sendable, SavedRecord {
   /// A header, and the payload of a control frame.
   private static let maximumHeaderPartBytes = 14 + WebSocketFrame.maximumControlByteCount
 
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &saved.phase)
     try fields.field(2, &saved.byteCountLeft)
     try fields.field(3, &saved.mask)
@@ -36,7 +36,7 @@ struct SavedWebSocket: Equatable, Sendable, SavedRecord {
 }
 
 /// What continues an HTTP connection: the request in progress, if there is one.
-struct SavedHTTP: Equatable, Sendable, SavedRecord {
+struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// As `HTTPConnection.Exchange`.
   enum State: UInt8, Sendable {
     case head
@@ -48,11 +48,11 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
   }
 
   /// One of a list of texts or values.
-  struct Item: Equatable, Sendable, SavedRecord {
+  struct Item: Equatable, Sendable, TaggedRecord {
     var bytes: [UInt8] = []
     init() {}
     init(_ bytes: some Sequence<UInt8>) { self.bytes = Array(bytes) }
-    package mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
+    package mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
   /// Streams of one response.
@@ -66,7 +66,7 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
   /// Bits of the request: 1 HEAD, 2 keeps the connection, 4 allows chunks.
   var request: UInt8 = 0
   var allowedOrigin: [UInt8] = []
-  /// Of the streams; of one in all states but `streaming`.
+  /// The names of the streams; one in all states but `streaming`.
   var names: [Item] = []
 
   // Streaming.
@@ -94,7 +94,7 @@ struct SavedHTTP: Equatable, Sendable, SavedRecord {
 
   init() {}
 
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &state)
     try fields.field(2, &hasRequested)
     try fields.field(3, &input)

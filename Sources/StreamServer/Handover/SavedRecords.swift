@@ -1,19 +1,19 @@
 import Events
 import RSocket
 import Reactive
-import StateFormat
+import TaggedFields
 import StreamProtocol
 
 // The fields of saved connections. The meaning of a tag never changes; a field that a later version adds has a new tag,
 // with its highest bit set if a reader must not skip it. `docs/STATE.md`, "Fields", lists them all.
 
-extension SavedConnections: SavedRecord {
+extension SavedConnections: TaggedRecord {
   /// The end of a stream's ids.
-  private struct NamedEnd: SavedRecord {
+  private struct NamedEnd: TaggedRecord {
     var name = ""
     var end = StreamEnd(position: 0)
 
-    package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+    package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
       try fields.field(1, &name)
       try fields.field(2, &end.position)
       try fields.field(3, &end.countedFrom)
@@ -25,7 +25,7 @@ extension SavedConnections: SavedRecord {
 
   package init() { self.init([]) }
 
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var ends = ends.sorted { $0.key < $1.key }.map { NamedEnd(name: $0.key, end: $0.value) }
     try fields.field(1, &waiting)
     try fields.field(2, &ends)
@@ -34,27 +34,27 @@ extension SavedConnections: SavedRecord {
   }
 }
 
-extension FreshnessMachine.Saved: SavedRecord {
+extension FreshnessMachine.Saved: TaggedRecord {
   package init() { self.init(provedAt: 0, demandedSince: 0, isStale: false) }
 
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &provedAt)
     try fields.field(2, &demandedSince)
     try fields.field(3, &isStale)
   }
 }
 
-extension SavedConnections.Waiting: SavedRecord {
+extension SavedConnections.Waiting: TaggedRecord {
   /// One event.
-  private struct Event: SavedRecord {
+  private struct Event: TaggedRecord {
     var bytes: [UInt8] = []
 
-    package mutating func visit(_ fields: inout StateFields) throws(Malformed) { try fields.field(1, &bytes) }
+    package mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
   package init() { self.init(stream: "", events: EventBatch()) }
 
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var list = events.map { Event(bytes: $0) }
     var checkpoints = events.checkpoint.map { [Event(bytes: $0.bytes)] } ?? []
     try fields.field(1, &stream)
@@ -70,8 +70,8 @@ extension SavedConnections.Waiting: SavedRecord {
   }
 }
 
-extension SavedConnection: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension SavedConnection: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &number)
     try fields.field(2, &machine)
     try fields.field(3, &silence)
@@ -84,8 +84,8 @@ extension SavedConnection: SavedRecord {
     try fields.field(9, &token.version)
     self.token = token.name.isEmpty ? nil : token
     var (http, webSocket) = (http.map { [$0] } ?? [], webSocket.map { [$0] } ?? [])
-    try fields.field(StateFields.mandatoryBit | 1, &http)
-    try fields.field(StateFields.mandatoryBit | 2, &webSocket)
+    try fields.field(RecordFields.mandatoryBit | 1, &http)
+    try fields.field(RecordFields.mandatoryBit | 2, &webSocket)
     (self.http, self.webSocket) = (http.last, webSocket.last)
     // A record without a number is refused at once, so that a list of byte counts alone costs no more than its bytes.
     guard !fields.isReading || hasNumber else { throw Malformed(reason: "no server had its connection \(number)") }
@@ -93,8 +93,8 @@ extension SavedConnection: SavedRecord {
   }
 }
 
-extension SavedConnection.Subscription: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension SavedConnection.Subscription: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var (id, ids, completes, onLag) = (id.rawValue, format.ids, format.completes, onLag.rawValue)
     var (position, sentBytes) = (cursor.position, UInt64(cursor.sentBytes))
     var credit = UInt64(credit.max ?? .max)
@@ -114,12 +114,12 @@ extension SavedConnection.Subscription: SavedRecord {
     try fields.field(9, &gap)
     try fields.field(10, &encoding)
     try fields.field(11, &leftOut)
-    try fields.field(StateFields.mandatoryBit | 1, &json)
-    try fields.field(StateFields.mandatoryBit | 2, &markers)
+    try fields.field(RecordFields.mandatoryBit | 1, &json)
+    try fields.field(RecordFields.mandatoryBit | 2, &markers)
     var states = state.map { [$0] } ?? []
-    try fields.field(StateFields.mandatoryBit | 3, &states)
+    try fields.field(RecordFields.mandatoryBit | 3, &states)
     state = states.last
-    try fields.field(StateFields.mandatoryBit | 4, &filterNumber)
+    try fields.field(RecordFields.mandatoryBit | 4, &filterNumber)
     guard fields.isReading else { return }
     try fields.require(id)
     if !json.isEmpty {
@@ -155,8 +155,8 @@ extension SavedConnection.Subscription: SavedRecord {
   }
 }
 
-extension SavedConnection.State: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension SavedConnection.State: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &end)
     try fields.field(2, &origin.keyDigest)
     try fields.field(3, &begin)
@@ -164,8 +164,8 @@ extension SavedConnection.State: SavedRecord {
   }
 }
 
-extension SavedConnection.Channel: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension SavedConnection.Channel: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var (id, credit) = (id.rawValue, UInt64(credit))
     var named = named.map { [$0] } ?? []
     var held = held.map { [$0] } ?? []
@@ -182,8 +182,8 @@ extension SavedConnection.Channel: SavedRecord {
   }
 }
 
-extension SavedConnection.HeldValues: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension SavedConnection.HeldValues: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var values = values.map { SavedHTTP.Item($0) }
     var (count, byteCount) = (UInt64(unsettled.count), UInt64(unsettled.byteCount))
     try fields.field(1, &values)
@@ -195,10 +195,10 @@ extension SavedConnection.HeldValues: SavedRecord {
   }
 }
 
-extension InboundNumbering: SavedRecord {
+extension InboundNumbering: TaggedRecord {
   init() { self.init(name: [], next: 0, demand: 0, confirmed: 0) }
 
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &name)
     try fields.field(2, &next)
     try fields.field(3, &demand)
@@ -206,8 +206,8 @@ extension InboundNumbering: SavedRecord {
   }
 }
 
-extension ConnectionMachine.Saved: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension ConnectionMachine.Saved: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &isOpen)
     try fields.field(2, &metadataFormat)
     try fields.field(3, &usesLeases)
@@ -220,8 +220,8 @@ extension ConnectionMachine.Saved: SavedRecord {
   }
 }
 
-extension ConnectionMachine.Saved.Request: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension ConnectionMachine.Saved.Request: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var id = id.rawValue
     var assemblies = assembly.map { [$0] } ?? []
     try fields.field(1, &id)
@@ -235,8 +235,8 @@ extension ConnectionMachine.Saved.Request: SavedRecord {
   }
 }
 
-extension ConnectionMachine.Saved.Assembly: SavedRecord {
-  package mutating func visit(_ fields: inout StateFields) throws(Malformed) {
+extension ConnectionMachine.Saved.Assembly: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var number = kind?.rawValue
     var hasMetadata = payload.metadata != nil
     var metadata = payload.metadata ?? []
@@ -256,7 +256,7 @@ extension ConnectionMachine.Saved.Assembly: SavedRecord {
   }
 }
 
-extension StateFields {
+extension RecordFields {
   /// Refuses a record without a request at once, so that a list of byte counts alone costs no more than its bytes.
   fileprivate func require(_ id: UInt32) throws(Malformed) {
     guard id > 0 || !isReading else { throw Malformed(reason: "a record has no request") }

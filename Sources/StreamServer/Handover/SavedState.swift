@@ -24,7 +24,7 @@ package enum SavedState {
     /// The text of a configuration.
     case configuration = 0x5354_5243  // "STRC"
 
-    /// Of the content's format.
+    /// The version of the content's format.
     var version: UInt32 {
       switch self {
       case .connections: 4

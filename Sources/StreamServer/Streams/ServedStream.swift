@@ -24,15 +24,15 @@ final class ServedStream: Sendable {
   private let terms: Locked<Terms>
   /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
-  private let keying: Keying
-  private let valueErrors = Atomic<UInt64>(0)
+  let keying: Keying
+  let valueErrors = Atomic<UInt64>(0)
   private let lagged = Atomic<UInt64>(0)
   private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
-  private let holder = Locked<Holder?>(nil)
-  private let remark = Locked<String?>(nil)
-  private let freshness = Locked<Freshness?>(nil)
-  /// Of a stream that has, or had, keys.
+  let holder = Locked<Holder?>(nil)
+  let remark = Locked<String?>(nil)
+  let freshness = Locked<Freshness?>(nil)
+  /// The watcher of a stream that has, or had, keys.
   private let stateWatcher = Locked<StateWatcher?>(nil)
   /// The filters of its subscriptions.
   let filters = StreamFilters()
@@ -46,12 +46,12 @@ final class ServedStream: Sendable {
     let unread: UInt64
   }
 
-  /// Of a stream with a limit on the time without an event.
-  private struct Freshness {
+  /// The freshness of a stream with a limit on the time without an event.
+  struct Freshness {
     var machine: FreshnessMachine
     /// Since when the stream is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
     var stale: (since: UInt64, wallTime: UInt64)?
-    /// Of the timer that checks it: a former one ends.
+    /// The id of the timer that checks it: a former one ends.
     let id: UInt64
 
     /// - Parameter now: nanoseconds of the monotonic clock.
@@ -73,7 +73,7 @@ final class ServedStream: Sendable {
 
   /// Reads the keys of events before they enter the log, unless these bring their keys: see `StreamConfiguration.key`.
   /// Counts those that are not JSON. Separate from the stream, as the limit is.
-  private final class Keying: Sendable {
+  final class Keying: Sendable {
     private let isActive: Atomic<Bool>
     private let digest: Atomic<UInt64>
     /// nil: the events bring their keys, or have none.
@@ -97,7 +97,7 @@ final class ServedStream: Sendable {
       isActive.store(new != nil, ordering: .relaxed)
     }
 
-    /// Of the keys, as in `EventKeys`.
+    /// The definition of the keys, as in `EventKeys`.
     var definition: UInt64 { digest.load(ordering: .relaxed) }
 
     /// Gives the events their keys, if the stream has any, instead of keys by another definition.
@@ -571,80 +571,5 @@ final class ServedStream: Sendable {
   private func reportLeftOut(_ report: (ServerReport) -> Void) {
     let (count, limit) = log.read { storage, _ in (storage.takeLeftOutCount(), storage.limits.maximumEventBytes) }
     if count > 0 { report(.eventsTooLarge(stream: name, count: count, limit: limit)) }
-  }
-
-  /// Its entry in `$streams`.
-  /// - Parameter showsNames: whether it names the client that stalls the stream, and the host that leads it.
-  func summary(showsNames: Bool) -> CatalogueEntry {
-    let last = log.read { storage, _ in storage.newestID }
-    let state = state(showsNames: showsNames)
-    let fleet = status.listedFleet(at: EventLoop.monotonicNow())
-    let staleSince = freshness.withLock { $0?.stale?.wallTime }
-    let keyedState = keyedState
-    return CatalogueEntry(
-      name: name, description: configuration.description, type: configuration.type, source: configuration.source,
-      state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
-      malformed: keying.malformed.load(ordering: .relaxed),
-      subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
-      key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
-      tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
-      incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
-      fleet: fleet.map { .init($0, showsNames: showsNames) })
-  }
-
-  /// That nothing has come for too long, for the message of its state; nil: something has.
-  private var staleness: String? {
-    guard let limit = configuration.expectEvery, let stale = freshness.withLock({ $0?.stale }) else { return nil }
-    return "\(Self.staleSince(stale.wallTime)): nothing has come for longer than expect_every, \(limit.inUnits)"
-  }
-
-  /// `stale since 2026-01-01T00:00:00Z`
-  fileprivate static func staleSince(_ time: UInt64) -> String {
-    "stale since \(Date(timeIntervalSince1970: Double(time / 1_000_000)).formatted(.iso8601))"
-  }
-
-  private func state(showsNames: Bool) -> (word: String, message: String?) {
-    let ending = log.read { _, completion in completion }
-    let status = status
-    // Two sentences, if the source has a problem as well.
-    func message(_ reason: String?) -> String? {
-      let reasons = [reason, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness].compactMap { $0 }
-      return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
-    }
-    switch (ending, status.state) {
-    case (.finished?, _): return ("finished", nil)
-    case (.failure(let failure)?, _): return ("failed", failure.message)
-    case (nil, .failing(let reason)): return ("failing", message(reason))
-    case (nil, .waiting(let reason)): return ("waiting", message(reason))
-    case (nil, .healthy):
-      if let holder = holder.withLock({ $0 }) {
-        let client = showsNames ? "\(holder.client)" : "a subscriber"
-        return ("blocked", message("stalled by \(client), \(holder.unread) events behind"))
-      }
-      return (log.isConnected ? "running" : "idle", message(remark.withLock { $0 }))
-    }
-  }
-}
-
-extension FleetStatus {
-  /// That newer events may exist elsewhere, for the message of a stream's state; nil: there are none.
-  fileprivate var staleness: String? {
-    staleSince.map { since in
-      "\(ServedStream.staleSince(since)): \(isLeading ? "the brokers do not confirm a record" : "no leader is heard")"
-    }
-  }
-}
-
-/// The counters of one stream on one loop, which is the only writer.
-final class LaneCounters: Sendable {
-  let eventsOut = Atomic<UInt64>(0)
-  let bytesOut = Atomic<UInt64>(0)
-  /// As of the last measurement.
-  let lag = Atomic<UInt64>(0)
-
-  /// There is one writer, so no atomic addition is needed.
-  func count(events: Int, bytes: Int) {
-    eventsOut.store(eventsOut.load(ordering: .relaxed) &+ UInt64(events), ordering: .relaxed)
-    bytesOut.store(bytesOut.load(ordering: .relaxed) &+ UInt64(bytes), ordering: .relaxed)
   }
 }

@@ -107,7 +107,7 @@ public final class SourceStatus: Sendable {
   /// Every part is healthy.
   public init() {}
 
-  /// Of a stream that hosts share; nil for others. Thread-safe.
+  /// This host's part in a stream that hosts share; nil for others. Thread-safe.
   public var fleet: FleetStatus? {
     get { share.withLock { $0.status } }
     set { share.withLock { $0.status = newValue } }

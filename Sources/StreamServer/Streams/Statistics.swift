@@ -77,9 +77,9 @@ public struct Statistics: Equatable, Sendable {
     public var staleSince: UInt64?
     /// The stream's limit; nil: none.
     public var expectEvery: Duration?
-    /// Of a stream with keys; nil for others.
+    /// The state of a stream with keys; nil for others.
     public var keyedState: KeyedStateStatus?
-    /// Of a stream that hosts share; nil for others.
+    /// This host's part in a stream that hosts share; nil for others.
     public var fleet: FleetStatus?
     /// It is nil until the source has asked an upstream or run a program.
     public var upstream: UpstreamFigures?

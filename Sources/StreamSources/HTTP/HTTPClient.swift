@@ -74,7 +74,7 @@ import StreamRuntime
   /// Queues `request` at its host and begins it in turn. The handler is retained until `transferEnded`, or until the
   /// transfer is cancelled.
   func start(
-    _ request: HTTPRequest, handler: any Transfer.Handler, progress: @escaping (SourceProgress) -> Void = { _ in }
+    _ request: UpstreamRequest, handler: any Transfer.Handler, progress: @escaping (SourceProgress) -> Void = { _ in }
   ) -> Transfer {
     loop.assertOnLoop()
     let transfer = Transfer(request, handler: handler, progress: progress, client: self)

@@ -81,9 +81,9 @@ public struct HTTPConfiguration: Sendable, Equatable {
   }
 
   /// - Throws: the first of `problems`.
-  func request(_ validators: Validators?) throws(HTTPFailure) -> HTTPRequest {
+  func request(_ validators: Validators?) throws(HTTPFailure) -> UpstreamRequest {
     if let problem = problems.first { throw HTTPFailure(problem) }
-    return HTTPRequest(
+    return UpstreamRequest(
       url: try HTTPURL(url, adding: query), headers: headers, bearer: bearer, login: login, validators: validators,
       unixSocket: unixSocket, route: route, trust: trust, timeout: timeout, redirects: redirects, userAgent: userAgent)
   }

@@ -113,7 +113,7 @@ private final class DataRequest: Subscription, Transfer.Handler, @unchecked Send
 
   func transferWaits(_ reason: String) {}
 
-  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+  func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     let length = head.contentLength ?? 0
     guard length <= configuration.maximumBodyBytes else { return .refuse(tooLarge) }
     body.reserveCapacity(length)
@@ -126,7 +126,7 @@ private final class DataRequest: Subscription, Transfer.Handler, @unchecked Send
     return .next
   }
 
-  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
     let (down, data) = (down, body)
     release()
     guard let down else { return }

@@ -46,7 +46,7 @@ struct HTTPFailure: Error, Equatable {
   ///   - detail: its error buffer; used for TLS, where it describes the certificate's error, and for what is
   ///     malformed in a response. Other texts may contain what the server sent.
   static func transport(
-    _ code: CURLcode, of request: HTTPRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
+    _ code: CURLcode, of request: UpstreamRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
   ) -> HTTPFailure {
     let place = request.place(of: hop)
     var proxy: HTTPProxy?

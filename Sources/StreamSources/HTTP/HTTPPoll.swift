@@ -174,7 +174,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   // MARK: Transfer.Handler
 
-  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+  func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     guard head.isContent else { return .discard }
     let length = head.contentLength ?? 0
     guard length <= source.configuration.maximumBodyBytes else { return .refuse(tooLarge) }
@@ -188,7 +188,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     return .next
   }
 
-  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
     switch result {
     case .success(let head) where head.isContent:
       if body.starts(with: [0xEF, 0xBB, 0xBF]) { body.removeFirst(3) }

@@ -1,6 +1,6 @@
 import CCurl
 
-extension HTTPRequest {
+extension UpstreamRequest {
   /// libcurl's string options for a request to `hop`; nil resets an option to its default.
   func options(for hop: HTTPURL) -> [(option: CURLoption, value: String?)] {
     var options: [(CURLoption, String?)] = [

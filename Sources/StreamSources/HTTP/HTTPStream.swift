@@ -167,7 +167,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       switch source.format {
       case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes)
       case .serverSentEvents:
-        splitter = ServerSentEvents(
+        splitter = ServerSentEventSplitter(
           maximumBytes: source.configuration.maximumBodyBytes, form: source.form, lastEventID: source.memory.lastEventID
         )
         request.askForEvents(after: source.memory.doubt == .asking ? [] : source.memory.lastEventID)
@@ -208,13 +208,13 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   }
 
   private func deliver(_ events: EventBatch) {
-    if let parser = splitter as? ServerSentEvents {
+    if let parser = splitter as? ServerSentEventSplitter {
       source.memory.lastEventID = parser.lastEventID
       if parser.hasDroppedID, !source.memory.hasReportedLimit {
         source.memory.hasReportedLimit = true
         report(
           .limited(
-            "an id of more than \(ServerSentEvents.longestID >> 10) KiB is not used: "
+            "an id of more than \(ServerSentEventSplitter.longestID >> 10) KiB is not used: "
               + "a reconnection sends the one before, and events may come again"))
       }
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
@@ -224,7 +224,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   // MARK: Transfer.Handler
 
-  func transferReceived(_ head: ResponseHead) -> Transfer.Plan {
+  func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     guard head.isContent else { return .discard }
     if source.format == .serverSentEvents, !head.isEventStream {
       var failure = HTTPFailure("not an event stream: its Content-Type is not text/event-stream")
@@ -258,7 +258,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     return isLive ? .next : .stop(HTTPFailure("cancelled"))
   }
 
-  func transferEnded(_ result: Result<ResponseHead, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
     switch result {
     case .success(let head) where head.isContent:
       var last = EventBatch()
@@ -277,7 +277,7 @@ extension HTTPStreamSubscription {
   }
 
   /// The server responded with something other than the stream.
-  private func refused(_ head: ResponseHead) {
+  private func refused(_ head: UpstreamResponse) {
     var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
     // These statuses say that it is the request; without a reset it would then fail for ever.
     let hadID = !source.memory.lastEventID.isEmpty && source.memory.doubt != .asking
@@ -310,7 +310,7 @@ extension HTTPStreamSubscription {
   }
 }
 
-extension HTTPRequest {
+extension UpstreamRequest {
   /// The header fields of an event source that the configuration does not set. Source: WHATWG HTML, 9.2.2.
   fileprivate mutating func askForEvents(after lastEventID: [UInt8]) {
     let fields = [("Accept", "text/event-stream"), ("Cache-Control", "no-store")]

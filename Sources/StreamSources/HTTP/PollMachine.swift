@@ -52,7 +52,7 @@ struct PollMachine: TransferMachine {
   private var isBare = false
   /// How often in a row requests failed with validators and succeeded without. From the limit on, none are sent.
   private var refusals = 0
-  /// Of the last event.
+  /// The digest of the last event.
   private var digest: BodyDigest?
 
   /// Failures in a row after which one request is made without validators.

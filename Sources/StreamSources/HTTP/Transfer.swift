@@ -14,11 +14,11 @@ import StreamRuntime
     /// changes.
     func transferWaits(_ reason: String)
     /// The head of the final response.
-    func transferReceived(_ head: ResponseHead) -> Plan
+    func transferReceived(_ head: UpstreamResponse) -> Plan
     /// The next piece of the body, decompressed. Only after `.take`.
     func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Flow
     /// The last call.
-    func transferEnded(_ result: Result<ResponseHead, HTTPFailure>)
+    func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>)
   }
 
   /// What to do with the body.
@@ -37,7 +37,7 @@ import StreamRuntime
     case stop(HTTPFailure)
   }
 
-  private let request: HTTPRequest
+  private let request: UpstreamRequest
   private weak var client: HTTPClient?
   private var handler: (any Handler)?
   private let progress: (SourceProgress) -> Void
@@ -70,7 +70,7 @@ import StreamRuntime
   }
 
   // The state of the current hop.
-  private var head: ResponseHead?
+  private var head: UpstreamResponse?
   private var redirectsTo: FieldValue?
   private var plan = Plan.discard
   private var decoder: ContentDecoder?
@@ -92,7 +92,7 @@ import StreamRuntime
   private static let (noteDelay, waitPeriod) = (Duration.seconds(1), Duration.seconds(10))
 
   init(
-    _ request: HTTPRequest, handler: any Handler, progress: @escaping (SourceProgress) -> Void, client: HTTPClient
+    _ request: UpstreamRequest, handler: any Handler, progress: @escaping (SourceProgress) -> Void, client: HTTPClient
   ) {
     self.request = request
     self.handler = handler
@@ -187,7 +187,7 @@ import StreamRuntime
 
   // MARK: One hop
 
-  private func follow(_ location: FieldValue, _ head: ResponseHead) {
+  private func follow(_ location: FieldValue, _ head: UpstreamResponse) {
     let origin = hop.origin
     redirects += 1
     guard redirects <= Self.redirectLimit else {
@@ -234,7 +234,7 @@ import StreamRuntime
     for line in cookies[hop.origin] ?? [] { unsafe curl_easy_set_string(easy, CURLOPT_COOKIELIST, line) }
   }
 
-  private func finish(_ result: Result<ResponseHead, HTTPFailure>) {
+  private func finish(_ result: Result<UpstreamResponse, HTTPFailure>) {
     client?.loop.assertOnLoop()
     let handler = handler
     self.handler = nil
@@ -341,7 +341,7 @@ import StreamRuntime
     var status = 0
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     guard status >= 200 else { return true }
-    let head = ResponseHead(
+    let head = UpstreamResponse(
       status: status, url: hop.string, contentLength: field("Content-Length").flatMap { Int($0.text) },
       contentType: field("Content-Type")?.text, entityTag: field("ETag"), lastModified: field("Last-Modified"),
       retryAfter: retryAfter())
@@ -461,7 +461,7 @@ import StreamRuntime
     guard let easy = unsafe easy, let text = field("Retry-After")?.text.utf8 else { return nil }
     let digits = text.prefix { (0x30...0x39).contains($0) }
     guard digits.isEmpty else {
-      // Of an RFC 3339 time, which no standard allows here, the digits are the year.
+      // The digits of an RFC 3339 time, which no standard allows here, are the year.
       return text.dropFirst(digits.count).first == UInt8(ascii: "-") ? nil : .seconds(Int64(Substring(digits)) ?? .max)
     }
     var seconds: curl_off_t = 0

@@ -17,7 +17,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
 
 /// What a source's batches leave behind for the next one.
 private struct JSONValidation {
-  /// Of the batches removed since the last one that was passed on.
+  /// The checkpoint of the batches that were removed since the last one that was passed on.
   private var checkpoint: Checkpoint?
   private var hasFailed = false
 

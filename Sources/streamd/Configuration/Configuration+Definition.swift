@@ -14,7 +14,7 @@ extension Configuration.Stream {
   ///   limit, User-Agent and redirects;
   /// - validate, jq, distinct and throttle.
   ///
-  /// Of a secret it covers the name of the credential and nothing of the content, which could be guessed from a digest.
+  /// It covers the name of a secret's credential and nothing of the content, which could be guessed from a digest.
   /// Not covered is what may differ between hosts that fetch the same: the stream's name (records have it), how events are
   /// described, stored, replayed and protected, when the source is active, its timeouts and pauses after failures, the
   /// leeway of a timer, and how an upstream is reached: proxy, authorities and client certificate.

@@ -83,7 +83,7 @@ struct ConfigurationReader {
   /// Whether the main file has `[cluster]`, with or without errors, or could not be read.
   var hasCluster = true
   var collector = ConfigurationErrorCollector()
-  /// Of `server.listen`, one that other machines reach; nil: none.
+  /// An address in `server.listen` that other machines reach; nil: none.
   var networkAddress: InternetAddress?
   /// The settings of streams with an HTTP source, unless they override them.
   var standardSettings = Configuration.HTTPSettings()

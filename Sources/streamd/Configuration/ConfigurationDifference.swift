@@ -30,7 +30,7 @@ struct ConfigurationDifference: Equatable {
     }
   }
 
-  /// Of the new configuration.
+  /// The streams of the new configuration.
   let streams: [Configuration.Stream]
   /// The number of unchanged streams.
   let unchangedCount: Int

@@ -84,18 +84,18 @@ extension ConfigurationShape where Value == Duration? {
 }
 
 /// A number with a unit, converted to the smallest unit; `exactly` is `nil` when it overflows an `Int`.
-private struct Quantity {
+private struct Scaled {
   let exactly: Int?
 }
 
 /// Digits, then one of `units`; `nil` for anything else, including a sign, a space or a fraction.
-private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Quantity? {
+private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Scaled? {
   let digits = text.utf8.prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
   let name = text.dropFirst(digits.count)
   guard !digits.isEmpty, let unit = units.first(where: { $0.name == name }) else { return nil }
-  guard let number = Int(Substring(digits)) else { return Quantity(exactly: nil) }
+  guard let number = Int(Substring(digits)) else { return Scaled(exactly: nil) }
   let (product, overflows) = number.multipliedReportingOverflow(by: unit.factor)
-  return Quantity(exactly: overflows ? nil : product)
+  return Scaled(exactly: overflows ? nil : product)
 }
 
 /// `number` in the largest unit that needs no fraction.

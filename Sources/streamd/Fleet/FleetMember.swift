@@ -20,7 +20,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     let linger: Duration
     /// Its source and pipeline; nil: those it has.
     let publisher: AnyPublisher<EventBatch, StreamFailure>?
-    /// Of a stream that clients publish to.
+    /// The source of a stream that clients publish to.
     let publishSource: PublishSource?
     let status: SourceStatus
   }
@@ -31,7 +31,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     let status: SourceStatus
     /// Since when it is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
     var stale: (since: UInt64, wallTime: UInt64)?
-    /// Of its source on this host.
+    /// The schedule of its source on this host.
     var schedule = SourceSchedule()
   }
 

@@ -13,7 +13,7 @@ func fuzzEventSplitters(_ input: UnsafeRawBufferPointer) {
   let bytes = UnsafeRawBufferPointer(rebasing: input[1...])
   let limit = choice & 1 == 0 ? 16 : 100_000
   check(LineSplitter(maximumBytes: limit), bytes, choice, limit)
-  let events = check(ServerSentEvents(maximumBytes: limit), bytes, choice, limit)
+  let events = check(ServerSentEventSplitter(maximumBytes: limit), bytes, choice, limit)
   precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
   checkErrorLines(bytes, choice)
   for coding in [ContentCoding.gzip, .deflate] { checkDecoder(coding, bytes, choice) }

@@ -1,7 +1,7 @@
 // An input is a sequence of inputs of the machine: one byte for the kind, one for the number of bytes, and these. Entries
 // are as in the input, or with bit 7 of the kind valid ones, made of the bytes.
 
-import StateFormat
+import TaggedFields
 
 @testable import Fleet
 

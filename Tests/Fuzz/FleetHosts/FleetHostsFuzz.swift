@@ -3,7 +3,7 @@
 // the kind valid ones.
 
 import Events
-import StateFormat
+import TaggedFields
 
 @testable import Fleet
 
@@ -73,7 +73,7 @@ func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
       let message = FleetMessage(
         kind: .values, sender: other.bytes, stream: "b", number: input.number(), index: UInt32(input.byte()),
         isLast: input.byte() & 1 == 0, bytes: record(&input, kind))
-      actions = machine.receive(StateFields.bytes(of: message), at: now, wallTime: input.number()).actions
+      actions = machine.receive(RecordFields.bytes(of: message), at: now, wallTime: input.number()).actions
     case 8: actions = machine.wants("a", input.byte() & 1 == 0, at: now)
     case 9: actions = machine.learned("a", isWanted: input.byte() & 1 == 0, at: now)
     case 10:
@@ -98,7 +98,7 @@ func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
 
 private func record(_ input: inout Input, _ kind: UInt8) -> [UInt8] {
   guard kind & 0x80 != 0 else { return input.take() }
-  return StateFields.bytes(
+  return RecordFields.bytes(
     of: FleetRecord(
       stream: input.byte() & 1 == 0 ? "a" : "b", definition: 1, firstID: input.number(), time: input.number(),
       events: [input.take()], sender: input.byte() & 1 == 0 ? [] : [UInt8](repeating: 2, count: 16),

@@ -173,7 +173,7 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
 
 private func checkFields(of head: RequestHead) {
   _ = (head.keepsConnection, head.expectsContinue, head.hasContentCoding, try? WebSocketHandshake.accept(head))
-  _ = try? AccessRules(isUnixSocket: true).check(head)
+  _ = try? OriginRules(isUnixSocket: true).check(head)
   precondition(!head.target.path.utf8.contains { $0.isControl }, "a path has a control character")
   let hasPlus = head.target.parameters.contains { ($0.name + $0.value).utf8.contains(UInt8(ascii: "+")) }
   precondition(
@@ -198,7 +198,7 @@ private func checkTexts(_ bytes: [UInt8], _ variant: Int) {
   if let authority = Authority(text) { check(authority) }
   _ = EntityTag(eventID: 1).isNamed(by: text)
   _ = MediaType.preferred(text, among: offered)
-  _ = AccessRules.isOrigin("http://" + text, of: Authority())
+  _ = OriginRules.isOrigin("http://" + text, of: Authority())
   var response = ResponseHead(.ok)
   response.add("X", text)
   var output: [UInt8] = []

@@ -56,7 +56,7 @@ private final class World {
   /// Servers whose connections were handed over: they hold the descriptors.
   private var formerServers: [StreamServer] = []
 
-  /// Of the first two streams.
+  /// The sources of the first two streams.
   private let sources = [PassthroughSubject<EventBatch, StreamFailure>(), .init()]
 
   init() { server = Self.makeServer(choices: 0, isRestoring: false, sources) }

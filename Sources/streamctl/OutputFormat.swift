@@ -2,7 +2,7 @@ import Events
 import StreamClient
 
 /// The output format of an event.
-enum EventFormat: String, CaseIterable {
+enum OutputFormat: String, CaseIterable {
   /// The data and a line break, unless it ends with one. Line breaks in JSON, which can only occur between tokens,
   /// become spaces; those in other text stay.
   case data

@@ -5,25 +5,25 @@ import Testing
 
 @testable import ReplayLog
 
-@Suite struct StateFolderTests {
+@Suite struct LogFolderTests {
   private let limits = EventLog.Limits(events: 100, bytes: 64 << 10)
   private let boot = BootID(high: 1, low: 1)
 
-  private func state(_ folder: TemporaryFolder, boot: BootID? = nil) -> StateFolder {
-    StateFolder(path: folder.path, boot: boot ?? self.boot) { stream, reason in Issue.record("\(stream): \(reason)") }
+  private func state(_ folder: TemporaryFolder, boot: BootID? = nil) -> LogFolder {
+    LogFolder(path: folder.path, boot: boot ?? self.boot) { stream, reason in Issue.record("\(stream): \(reason)") }
   }
 
   @Test func aStreamsFileHasAUniqueSafeName() {
-    #expect(StateFolder.fileName(for: "clock") == "clock.log")
-    #expect(StateFolder.fileName(for: "a/b.c") == "a%2Fb.c.log")
-    #expect(["..", "/", "."].map { StateFolder.fileName(for: $0) } == ["...log", "%2F.log", "..log"])
-    let long = ["/", "a", "b"].map { StateFolder.fileName(for: String(repeating: "/", count: 254) + $0) }
+    #expect(LogFolder.fileName(for: "clock") == "clock.log")
+    #expect(LogFolder.fileName(for: "a/b.c") == "a%2Fb.c.log")
+    #expect(["..", "/", "."].map { LogFolder.fileName(for: $0) } == ["...log", "%2F.log", "..log"])
+    let long = ["/", "a", "b"].map { LogFolder.fileName(for: String(repeating: "/", count: 254) + $0) }
     #expect(Set(long).count == 3 && long.allSatisfy { $0.utf8.count < 255 - 4 && !$0.contains("/") })
   }
 
   @Test func aFileHasItsFullSizeAndIsPrivate() throws {
     let folder = try TemporaryFolder()
-    let state = StateFolder(path: folder.path("made"), boot: boot) { _, _ in }
+    let state = LogFolder(path: folder.path("made"), boot: boot) { _, _ in }
     defer {
       state.remove("a")
       rmdir(folder.path("made"))
@@ -52,7 +52,7 @@ import Testing
 
   @Test func withoutABootIdAnUnclosedLogCountsAsTruncated() throws {
     let folder = try TemporaryFolder()
-    let state = StateFolder(path: folder.path, boot: nil) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: nil) { _, _ in }
     do {
       let log = try state.makeLog(of: "a", limits: limits, takingOver: nil)
       log.append([[1], [2]])
@@ -164,7 +164,7 @@ import Testing
   @Test func progressIsReportedWhileLargeFilesAreRead() throws {
     let folder = try TemporaryFolder()
     var count = 0
-    let state = StateFolder(path: folder.path, boot: boot, progress: { count += 1 }) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: boot, progress: { count += 1 }) { _, _ in }
     let log = try state.makeLog(of: "a", limits: .init(events: 100, bytes: 16 << 20), takingOver: nil)
     log.append(EventBatch(repeating: [UInt8](repeating: 1, count: 1 << 20), count: 10))
     count = 0
@@ -209,7 +209,7 @@ import Testing
       var limit = rlimit(rlim_cur: 1 << 20, rlim_max: 1 << 20)
       setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
       let folder = try TemporaryFolder()
-      let state = StateFolder(path: folder.path, boot: nil) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: nil) { _, _ in }
       #expect(throws: LogRefusal("2 MiB cannot be allocated: File too large", .leave)) {
         try state.makeLog(of: "a", limits: .init(events: 64, bytes: 2 << 20), takingOver: nil)
       }

@@ -43,7 +43,7 @@ import Synchronization
     /// Maximum bytes of the keys' newest events: each takes its data, its key and 32 bytes, rounded up to 16; at least
     /// 4,096, at most 32 GiB.
     public let bytes: Int
-    /// Of the definition of the key and of the tombstone: a state with another one begins anew.
+    /// The digest of the key's and the tombstone's definition: a state with another one begins anew.
     public let keyDigest: UInt64
     /// The key of a stored event, which the log calls when it is opened, for events that the state must consider again;
     /// nil: only the batches have the keys.
@@ -74,7 +74,7 @@ import Synchronization
 
   /// What a state is made from.
   public struct Origin: Equatable, Sendable {
-    /// Of the definition of its keys.
+    /// The digest of its keys' definition.
     public var keyDigest: UInt64
     /// The id of the first event that was considered, or the log's end before that.
     public var begin: UInt64
@@ -85,12 +85,12 @@ import Synchronization
 
   /// A version of a key.
   struct Node {
-    /// Of the record in units, plus 1; 0: the node is unused.
+    /// The place of the record in units, plus 1; 0: the node is unused.
     var offset: UInt32
     /// 28 bits of the key's hash, and flags.
     var hash: UInt32
-    /// Of the newest version: the next node of the bucket. Of another one: the version that replaced it. Of an unused
-    /// one: the next unused node.
+    /// The next node of the bucket, if the version is the newest. Otherwise the version that replaced it; in an unused
+    /// node the next unused one.
     var link: UInt32
     /// The version that this one replaced, until that is freed.
     var older: UInt32

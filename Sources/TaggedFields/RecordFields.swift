@@ -1,11 +1,11 @@
 /// A record of saved state, whose fields are listed once, for writing and reading.
-package protocol SavedRecord {
+package protocol TaggedRecord {
   /// All fields have their defaults: 0, empty, or nil.
   init()
   /// Writes each field, or reads the present fields; the others keep their defaults.
   /// - Parameter fields: visited in the order of their tags.
   /// - Throws: for invalid values. Never while writing.
-  mutating func visit(_ fields: inout StateFields) throws(Malformed)
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed)
 }
 
 /// The reason why saved state is malformed.
@@ -54,7 +54,7 @@ package final class RepeatedValues {
 /// Tags ascend within a record, so that reading is one pass without a table. A field at its default is not written. A
 /// reader skips fields with unknown tags, unless the highest bit of the tag is set.
 /// Precedent: TLV streams of Lightning (BOLT 1), where that is the lowest bit.
-package struct StateFields {
+package struct RecordFields {
   /// Set in tags whose fields must not be skipped. They follow all others.
   package static let mandatoryBit: UInt16 = 0x8000
 
@@ -74,18 +74,18 @@ package struct StateFields {
   }
 
   /// The fields of a record.
-  package static func bytes(of record: some SavedRecord) -> [UInt8] {
-    var fields = StateFields(isReading: false)
+  package static func bytes(of record: some TaggedRecord) -> [UInt8] {
+    var fields = RecordFields(isReading: false)
     fields.write(record)
     return fields.written
   }
 
   /// Decodes a record from all of `bytes`.
-  package static func read<Record: SavedRecord>(
+  package static func read<Record: TaggedRecord>(
     _: Record.Type, from bytes: ArraySlice<UInt8>, _ repeated: RepeatedValues = RepeatedValues()
   ) throws(Malformed) -> Record {
     var record = Record()
-    var fields = StateFields(isReading: true, bytes, repeated)
+    var fields = RecordFields(isReading: true, bytes, repeated)
     try record.visit(&fields)
     _ = try fields.take(nil)
     return record
@@ -131,7 +131,7 @@ package struct StateFields {
       guard let value else { throw Malformed(reason: "field \(tag) is not a number of \(Number.bitWidth) bits") }
       number = value
     } else if let number {
-      write(tag) { $0 += StateFields.bytes(of: UInt64(number)).drop { $0 == 0 } }
+      write(tag) { $0 += RecordFields.bytes(of: UInt64(number)).drop { $0 == 0 } }
     }
   }
 
@@ -150,9 +150,9 @@ package struct StateFields {
     choice = read
   }
 
-  package mutating func field<Record: SavedRecord>(_ tag: UInt16, _ record: inout Record) throws(Malformed) {
+  package mutating func field<Record: TaggedRecord>(_ tag: UInt16, _ record: inout Record) throws(Malformed) {
     if isReading {
-      if let content = try take(tag) { record = try StateFields.read(Record.self, from: content, repeated) }
+      if let content = try take(tag) { record = try RecordFields.read(Record.self, from: content, repeated) }
     } else {
       let start = open(tag)
       write(record)
@@ -161,14 +161,14 @@ package struct StateFields {
   }
 
   /// A list of records.
-  package mutating func field<Record: SavedRecord>(_ tag: UInt16, _ records: inout [Record]) throws(Malformed) {
+  package mutating func field<Record: TaggedRecord>(_ tag: UInt16, _ records: inout [Record]) throws(Malformed) {
     if isReading {
       guard var content = try take(tag) else { return }
       while !content.isEmpty {
         guard let count = Self.number(of: 4, at: content), count <= content.count - 4 else {
           throw Malformed(reason: "the list in field \(tag) is cut off")
         }
-        records.append(try StateFields.read(Record.self, from: content.dropFirst(4).prefix(count), repeated))
+        records.append(try RecordFields.read(Record.self, from: content.dropFirst(4).prefix(count), repeated))
         content = content.dropFirst(4 + count)
       }
     } else if !records.isEmpty {
@@ -184,7 +184,7 @@ package struct StateFields {
 
   // MARK: Writing
 
-  private mutating func write(_ record: some SavedRecord) {
+  private mutating func write(_ record: some TaggedRecord) {
     var record = record
     do throws(Malformed) { try record.visit(&self) } catch { preconditionFailure("written: \(error.reason)") }
   }

@@ -139,7 +139,7 @@ extension KeyedState {
   /// The region's own words about its state.
   private struct Base {
     var description: StateDescription?
-    /// Of a salvaged log.
+    /// The mark of a salvaged log.
     var mark: StateMark?
     /// As of which the state is complete.
     var end: UInt64

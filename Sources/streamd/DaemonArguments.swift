@@ -1,7 +1,7 @@
 import StreamRuntime
 
 /// The parsed command line.
-enum Arguments: Equatable {
+enum DaemonArguments: Equatable {
   case serve(configuration: String)
   case check(configuration: String)
   case version
@@ -33,7 +33,7 @@ enum Arguments: Equatable {
   }
 
   /// - Parameter arguments: without the program's name.
-  static func parse(_ arguments: [String]) throws(UsageError) -> Arguments {
+  static func parse(_ arguments: [String]) throws(UsageError) -> DaemonArguments {
     var configuration: String?
     var isCheck = false
     var rest = arguments[...]

@@ -132,9 +132,9 @@ import Synchronization
   /// Bytes of key, id, time and data.
   var contentBytes: Int { keyBytes + EventLog.stampBytes + dataBytes }
   var firstPieceContentBytes: Int { unsafe Int(start.load(fromByteOffset: 16, as: UInt32.self)) }
-  /// Of a record in one piece.
+  /// The content, if the record is in one piece.
   var content: UnsafeMutableRawPointer { unsafe start + StateArea.headerBytes }
-  /// Of a record in one piece.
+  /// The key, if the record is in one piece.
   var key: UnsafeRawBufferPointer { unsafe UnsafeRawBufferPointer(start: content, count: keyBytes) }
   var id: UInt64 {
     let offset = isDivided ? 24 : StateArea.headerBytes + keyBytes
@@ -160,7 +160,7 @@ import Synchronization
 
   func isChecksum(of content: UInt32) -> Bool { checksum == content ^ headerChecksum }
 
-  /// Of a record in pieces.
+  /// Begins a record in pieces.
   func writeFirstPiece(contentBytes: Int, id: UInt64) {
     unsafe start.storeBytes(of: UInt64(contentBytes), toByteOffset: 16, as: UInt64.self)
     unsafe start.storeBytes(of: id.bigEndian, toByteOffset: 24, as: UInt64.self)
@@ -177,7 +177,7 @@ import Synchronization
 
 /// What a state is of, and since when.
 struct StateDescription: Equatable {
-  /// Of the key's definition: a state of another definition cannot continue.
+  /// The digest of the key's definition: a state of another definition cannot continue.
   var keyDigest: UInt64
   /// The first event that was considered.
   var begin: UInt64

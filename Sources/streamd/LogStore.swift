@@ -24,7 +24,7 @@ final class LogStore {
 
   private let manager: ServiceManager
   private let journal: Journal
-  private let folder: StateFolder
+  private let folder: LogFolder
   /// Notifies the service manager that logs are being read or written, which may exceed its timeout.
   private let progress: () -> Void
   /// Whether the daemon may examine files of streams that are not kept on disk.
@@ -65,7 +65,7 @@ final class LogStore {
     isOwnFolder = own != nil
     let progress = Self.progress(to: manager)
     self.progress = progress
-    folder = StateFolder(
+    folder = LogFolder(
       path: own ?? Configuration.Server.standardState,
       boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress,
       report: { journal.write(.stateNotKept, .warning, $0) }
@@ -261,9 +261,7 @@ final class LogStore {
       log = held.remains.log(limits: limits)
       storedNames[stream.name] = held.name
     } else {
-      let new =
-        best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) }
-        ?? fresh(stream, limits)
+      let new = best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) } ?? fresh(stream, limits)
       log = try made(new, stream.name)
       hold(log, of: stream.name, inPlaceOf: held?.name)
       release(held)

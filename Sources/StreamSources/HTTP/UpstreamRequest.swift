@@ -33,7 +33,7 @@ public enum HTTPRedirects: String, Sendable, CaseIterable {
 }
 
 /// A GET. Its secrets are sent only to the origin of its URL, whatever the redirects.
-struct HTTPRequest: Equatable, Sendable {
+struct UpstreamRequest: Equatable, Sendable {
   let url: HTTPURL
   var headers: [HTTPHeader] = []
   /// Sent as `Authorization: Bearer`; takes precedence over a login.
@@ -104,7 +104,7 @@ struct HTTPRequest: Equatable, Sendable {
 }
 
 /// The head of a response.
-struct ResponseHead: Equatable, Sendable {
+struct UpstreamResponse: Equatable, Sendable {
   let status: Int
   /// The URL that responded, after redirects.
   let url: String

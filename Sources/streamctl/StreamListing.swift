@@ -2,7 +2,7 @@ import FoundationEssentials
 import StreamProtocol
 
 /// The daemon's catalogue, from `$streams`.
-struct StreamTable {
+struct StreamListing {
   let rows: [CatalogueEntry]
 
   init(json: [UInt8]) throws(Stop) {

@@ -3,7 +3,7 @@ import Glibc
 
 /// A folder of logs in files, one per stream; locked by this process from its first use on. Another process that writes
 /// to these files corrupts them; one that truncates them ends the process that has them mapped.
-@safe public final class StateFolder {
+@safe public final class LogFolder {
   /// The folder's path.
   public let path: String
   private let boot: BootID?

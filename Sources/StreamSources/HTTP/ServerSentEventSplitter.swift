@@ -13,7 +13,7 @@ public enum ServerSentEventForm: String, Sendable, CaseIterable {
 ///
 /// An event is its data, or a JSON text with its name and id. The last event id and the reconnection time belong to the
 /// connection. An id longer than `longestID` bytes is ignored.
-struct ServerSentEvents: EventSplitter {
+struct ServerSentEventSplitter: EventSplitter {
   /// The Last-Event-ID for the next connection; empty: none. Set when an event ends.
   private(set) var lastEventID: [UInt8]
   /// The server's `retry`; nil: none.

@@ -2,7 +2,7 @@
 ///
 /// They protect against pages of other sites, also when DNS maps their name to this host, and against nothing else:
 /// other clients can send any fields. The rights of users do not depend on them.
-public struct AccessRules: Sendable {
+public struct OriginRules: Sendable {
   /// Additional hosts: `server.hosts`, with small letters and without ports.
   public var hosts: Set<String>
   /// Origins of other sites that may use the server: `server.origins`, as browsers send them.

@@ -1,0 +1,95 @@
+import Events
+
+/// What holds now.
+extension FleetMachine {
+  /// The state of a stream in the fleet.
+  package struct Status: Equatable, Sendable {
+    package var isLeading: Bool
+    /// The leader's name, or its number if that is not known; nil without a leader.
+    package var leader: String?
+    package var term: UInt64
+    package var epoch: UInt64
+    /// Entries of the shard that this host has not read.
+    package var lag: UInt64
+    /// Since when it is not known whether this host has all events, on the monotonic clock; nil: it has.
+    package var staleSince: UInt64?
+  }
+
+  /// The shard of a stream. The same in all versions.
+  package func shard(of stream: String) -> Int { Int(Self.hash(stream.utf8) % UInt64(shardCount)) }
+
+  /// The shards that have a stream of this host.
+  package var shardIndices: [Int] { shards.keys.sorted() }
+
+  /// Whether the stream's source may be asked for a batch now.
+  package func mayFetch(_ stream: String) -> Bool {
+    guard isLed(stream), let shard = shards[shard(of: stream)] else { return false }
+    return shard.machine.mayFetch && shard.waitingByteCounts.fetched < Self.fetchedByteCount
+  }
+
+  /// Decides about a poll that is due: whether it is made; nil: if another host wants the event.
+  ///
+  /// A poll continues after responses without an event. Each fetch is decided anew, because the log may have stopped to
+  /// append since the event was requested.
+  package func admitsFetch(_ stream: String) -> Bool? {
+    guard mayFetch(stream) else { return false }
+    return isWantedHere(stream) ? true : nil
+  }
+
+  /// Whether this host leads the stream's shard, and fetches the stream.
+  package func isLeading(_ stream: String) -> Bool { isLed(stream) }
+
+  /// Whether the stream's source was asked for events by the last `fetch`.
+  package func isFetched(_ stream: String) -> Bool { interests[stream]?.isFetched == true }
+
+  /// Whether this host wants the stream's next event.
+  package func isWantedHere(_ stream: String) -> Bool { interests[stream]?.isHere == true }
+
+  /// Where the stream's source resumes.
+  package func checkpoint(of stream: String) -> Checkpoint? { shards[shard(of: stream)]?.heads[stream]?.checkpoint }
+
+  /// When the leader took the stream's last batch in, by its clock; microseconds since the Unix epoch; nil: unknown.
+  package func lastTime(of stream: String) -> UInt64? {
+    shards[shard(of: stream)]?.heads[stream].flatMap { $0.time > 0 ? $0.time : nil }
+  }
+
+  /// What is left of the schedule in the stream's last record.
+  ///
+  /// By this host's monotonic clock if it has received the record when it was appended. Otherwise by the wall clocks, which
+  /// may differ; then it waits for no longer than the record says. Nothing of another definition's schedule is left.
+  package func schedule(of stream: String, at now: UInt64, wallTime: UInt64) -> FleetSchedule {
+    guard let head = shards[shard(of: stream)]?.heads[stream], head.definition == streams[stream]?.definition else {
+      return FleetSchedule()
+    }
+    let age = head.heardAt.map { (now - min(now, $0)) / 1000 } ?? (wallTime - min(wallTime, head.scheduledAt))
+    return head.schedule.after(age)
+  }
+
+  /// - Returns: nil for a stream that is not of this host.
+  package func status(of stream: String, at now: UInt64) -> Status? {
+    guard streams[stream] != nil, let shard = shards[shard(of: stream)] else { return nil }
+    let machine = shard.machine
+    return Status(
+      isLeading: shard.isLeading, leader: machine.leader.map { $0 == host ? hostName : names[$0] ?? "\($0)" },
+      term: machine.term ?? 0, epoch: machine.epoch ?? 0,
+      lag: shard.isLeading ? 0 : shard.leaderLast - min(shard.leaderLast, machine.lastSequence ?? 0),
+      staleSince: isStarted ? machine.staleSince(at: now) : 0)
+  }
+
+  /// When `tick` is due; nil: never.
+  package var deadline: UInt64? {
+    var deadline = UInt64.max
+    for shard in shards.values {
+      deadline = min(deadline, shard.machine.deadline ?? .max)
+      if shard.isLeading { deadline = min(deadline, shard.signOfLifeAt) }
+    }
+    for interest in interests.values { deadline = min(deadline, interest.askAgainAt, interest.tellAt) }
+    for batch in outgoing.values { deadline = min(deadline, batch.sendAgainAt) }
+    return deadline == .max || !isStarted ? nil : deadline
+  }
+
+  func isLed(_ stream: String) -> Bool {
+    guard let known = streams[stream], known.canLead, known.kind != .publish else { return false }
+    return shards[shard(of: stream)]?.isLeading == true
+  }
+}

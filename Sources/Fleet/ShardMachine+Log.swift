@@ -1,0 +1,165 @@
+/// The shard's log: what a host takes from it, appends to it, and reads of it.
+extension ShardMachine {
+  /// Takes the entry that follows the position.
+  mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Action] {
+    guard var position else { return [] }
+    let isOwn = submitted.first?.bytes.map { ShardEntry.areEqual($0, bytes) } ?? false
+    if isOwn {
+      lastOwnAttempt = submitted.removeFirst().attempt
+      unresolvedSince = submitted.isEmpty ? nil : now
+    }
+    let entry: ShardEntry?
+    do throws(ShardEntry.DecodingError) {
+      entry = try ShardEntry(bytes)
+    } catch .unknownFormat {
+      return stop()
+    } catch {
+      entry = nil
+    }
+    let isChained = entry?.former == position.checksum
+    (position.sequence, position.checksum) = (position.sequence + 1, ShardEntry.checksum(of: bytes))
+    self.position = position
+    switch entry?.content {
+    case .claim(let claim)? where isChained && position.epoch..<Self.numberLimit ~= entry?.epoch ?? 0:
+      return take(claim, epoch: entry?.epoch ?? 0, isOwn: isOwn, at: now)
+    case .part(let part)? where isChained && entry?.epoch == position.epoch && part.term == position.term:
+      return take(part, isOwn: isOwn, at: now)
+    case .claim, .part, nil:
+      if let count = voidCount {
+        guard count < Self.voidLimit else { return rebase(isForVoids: true) }
+        voidCount = count + 1
+      }
+      // What is under way was written without it.
+      if !isOwn, !submitted.isEmpty { return [.ignore(sequence: position.sequence)] + read() }
+      return [.ignore(sequence: position.sequence)]
+    }
+  }
+
+  /// Takes the first own entries that are acknowledged: those before them may be known by an acknowledgement, the tail or a
+  /// read, in any order.
+  mutating func advanceStored(at now: UInt64) -> [Action] {
+    var actions: [Action] = []
+    while let first = submitted.first, first.isStored, let bytes = first.bytes {
+      isInDoubt = false
+      actions += advance(to: bytes, at: now)
+    }
+    return actions
+  }
+
+  mutating func take(_ claim: ShardEntry.Claim, epoch: UInt64, isOwn: Bool, at now: UInt64) -> [Action] {
+    guard let former = position else { return [] }
+    let sequence = former.sequence
+    position = Position(
+      sequence: sequence, checksum: former.checksum, epoch: epoch, term: sequence, leader: claim.host)
+    (voidCount, parts, heardAt, silentSince) = (0, nil, now, nil)
+    if !isOwn { submitted = [] }
+    let wasLeading = role == .leading
+    role = claim.host == host ? .leading : .following
+    let adopted = Action.adopt(claim.heads, isGap: false)
+    guard role == .leading else { return (wasLeading ? [.resign] : []) + [adopted] }
+    return [adopted, .lead(term: sequence)] + beat(at: now)
+  }
+
+  mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Action] {
+    guard let sequence = position?.sequence else { return [] }
+    voidCount = 0
+    if position?.leader != host {
+      (heardAt, silentSince) = (now, nil)
+      // The leader that was not heard is there.
+      if role == .claiming || role == .gathering { (role, submitted) = (.following, []) }
+    }
+    if part.index == 0 { (parts, partCount) = ([], 0) }
+    guard let count = parts?.count, part.index == partCount, part.bytes.count <= recordByteCount - count else {
+      parts = nil
+      return [.ignore(sequence: sequence)]
+    }
+    parts?.append(contentsOf: part.bytes)
+    partCount += 1
+    guard part.isLast, let record = parts else { return [] }
+    parts = nil
+    return (position?.saved).map { [.apply(record, at: $0)] } ?? []
+  }
+
+  // MARK: Appending
+
+  mutating func submit(_ content: ShardEntry.Content, epoch: UInt64, at now: UInt64) -> [Action] {
+    submitted.append(Submitted(content: content, epoch: epoch, bytes: nil))
+    unresolvedSince = unresolvedSince ?? now
+    // Behind what is not known to be stored, it waits for that.
+    guard retryAt == nil, !isReading else { return [] }
+    return append(from: submitted.count - 1)
+  }
+
+  /// Appends what is submitted, from this index on, unless the same entry was: then with the same bytes.
+  mutating func append(from index: Int) -> [Action] {
+    guard let position else { return [] }
+    var actions: [Action] = []
+    // Those before it were appended with the present chain: only the last one's checksum matters.
+    var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
+    let start = former == nil ? 0 : index
+    // What follows a renewed claim has its term, and that may be appended at another place than the last time.
+    let claimed = submitted.firstIndex { if case .claim = $0.content { true } else { false } }
+    for place in start..<submitted.count {
+      if let claimed, claimed < place, case .part(var part) = submitted[place].content {
+        part.term = position.sequence + UInt64(claimed) + 1
+        submitted[place].content = .part(part)
+      }
+      let entry = ShardEntry(
+        epoch: submitted[place].epoch, former: former ?? position.checksum, content: submitted[place].content)
+      let bytes = entry.bytes
+      former = ShardEntry.checksum(of: bytes)
+      if bytes != submitted[place].bytes { submitted[place].isStored = false }
+      guard !submitted[place].isStored else { continue }
+      attemptCount += 1
+      submitted[place].bytes = bytes
+      (submitted[place].attempt, submitted[place].base) = (attemptCount, position.sequence)
+      actions.append(.append(bytes, after: position.sequence + UInt64(place), attempt: attemptCount))
+    }
+    return actions
+  }
+
+  mutating func beat(at now: UInt64) -> [Action] { heartbeat(at: now).map { [.beat($0)] } ?? [] }
+
+  // MARK: Reading
+
+  mutating func read() -> [Action] {
+    guard !isReading, let position else { return [] }
+    isReading = true
+    return [.read(after: position.sequence)]
+  }
+
+  mutating func findClaim() -> [Action] {
+    guard !isReading else { return [] }
+    isReading = true
+    return [.findClaim]
+  }
+
+  /// Entries were removed from the middle of the log: the next one is accepted without a check of the one before it.
+  mutating func skip(to bytes: [UInt8], at sequence: UInt64) {
+    parts = nil
+    position?.sequence = sequence - 1
+    if let former = (try? ShardEntry(bytes))?.former { position?.checksum = former }
+  }
+
+  /// The log is another one, or has lost what was not read yet.
+  mutating func rebase(isForVoids: Bool = false) -> [Action] {
+    let wasLeading = role == .leading
+    (role, position, parts, submitted, knownLast, isInDoubt) = (.following, nil, nil, [], 0, false)
+    voidCount = isForVoids ? nil : 0
+    isReading = false
+    return (wasLeading ? [.resign] : []) + findClaim()
+  }
+
+  mutating func gather() -> [Action] {
+    let wasLeading = role == .leading
+    (role, submitted, voidCount, knownLast, isInDoubt) = (.gathering, [], 0, 0, false)
+    isReading = true
+    return (wasLeading ? [.resign] : []) + [.gather]
+  }
+
+  mutating func stop() -> [Action] {
+    let wasLeading = role == .leading
+    (role, parts, submitted) = (.stopped, nil, [])
+    return (wasLeading ? [.resign] : []) + [.stop]
+  }
+}
