@@ -168,20 +168,21 @@ extension Connection {
           )
         }
       }.mapError { RequestFailure.invalid($0.sentence) }.get()
-      let extras = try extras(
-        options.filter, hasMarkers: options.marker, isReading: start == .state, of: stream, within: worker.limits)
+      let extras = try extras(options.filter, isReading: start == .state, of: stream, within: worker.limits)
       if start == .state, let keys = extras?.beginReading(of: stream, from: first) {
         (position, count) = (first, UInt64(keys))
       }
       var demand = demand
       if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count) + (options.marker ? 1 : 0))) }
-      let machine = SubscriptionMachine(
+      var machine = SubscriptionMachine(
         cursor: Cursor(position: position), demand: demand,
         onLag: options.onLag ?? stream.configuration.onLag,
         format: EventFormat(
           encoding, ids: options.ids, completes: isSingle, counts: options.filter != nil, hasKind: options.marker),
-        state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest))
-      lane.add(insert(request, lane, machine, gap: options.gaps ? missed ?? gap : nil, extras))
+        state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest),
+        gap: options.gaps ? missed ?? gap : nil)
+      if extras?.reading != nil { machine.readState() }
+      lane.add(insert(request, lane, machine, extras))
       worker.trace(
         identity, stream: stream.name,
         isSingle
@@ -196,22 +197,21 @@ extension Connection {
   /// What a subscription with these options has beside its machine; it joins the others with its filter.
   /// - Parameter limits: of a new subscription's filter; nil: it exists already.
   private func extras(
-    _ filter: EventFilter?, hasMarkers: Bool, isReading: Bool = false, of stream: ServedStream,
-    within limits: ServerLimits? = nil
+    _ filter: EventFilter?, isReading: Bool = false, of stream: ServedStream, within limits: ServerLimits? = nil
   ) throws(RequestFailure) -> SubscriptionExtras? {
-    guard filter != nil || hasMarkers || isReading else { return nil }
+    guard filter != nil || isReading else { return nil }
     var verdicts: FilterVerdicts?
     if let filter {
       verdicts = try stream.filters.join(filter, share.account, of: stream, in: worker.accounts, within: limits)
     }
-    return SubscriptionExtras(verdicts: verdicts, hasMarkers: hasMarkers)
+    return SubscriptionExtras(verdicts: verdicts)
   }
 
   /// Creates a subscription of this connection; the caller adds it to its lane.
   private func insert(
-    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, gap: Gap?, _ extras: SubscriptionExtras?
+    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, _ extras: SubscriptionExtras?
   ) -> StreamSubscription {
-    let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, gap: gap, extras)
+    let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, extras)
     subscriptions.insert(subscription)
     worker.perform(machine.begin(), subscription)
     return subscription
@@ -318,20 +318,18 @@ extension Connection {
     }
     let extras: SubscriptionExtras?
     do {
-      let old = subscription.extras
-      extras = try self.extras(old?.verdicts?.filter, hasMarkers: old?.hasMarkers ?? false, of: stream)
+      extras = try self.extras(subscription.extras?.verdicts?.filter, of: stream)
     } catch {
       return fail(subscription, .rejected(error.sentence))
     }
-    extras?.leftOut = subscription.extras?.leftOut ?? 0
-    extras?.sentAt = subscription.extras?.sentAt
     remove(subscription)
     let lane = worker.lane(of: stream)
-    let machine = SubscriptionMachine(
+    var machine = SubscriptionMachine(
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
-      state: refresh(stream) ? .idle : .updating(beginsWithNewest: true))
-    lane.add(insert(subscription.request, lane, machine, gap: subscription.reportsGaps ? Gap.unknown : nil, extras))
+      state: refresh(stream) ? .idle : .updating(beginsWithNewest: true), gap: former.reportsGaps ? .unknown : nil)
+    machine.resume(leftOut: former.notes.leftOut, sentAt: former.notes.sentAt)
+    lane.add(insert(subscription.request, lane, machine, extras))
   }
 
   // MARK: Handover
@@ -357,12 +355,10 @@ extension Connection {
     }
     let extras: SubscriptionExtras?
     do {
-      extras = try self.extras(
-        saved.filter, hasMarkers: saved.markers != .none, isReading: saved.state != nil, of: stream)
+      extras = try self.extras(saved.filter, isReading: saved.state != nil, of: stream)
     } catch {
       return sendFailure(request, .rejected(error.sentence))
     }
-    extras?.leftOut = saved.leftOut
     if let state = saved.state {
       extras?.beginReading(of: stream, from: cursor.position, continuing: state)
       guard extras?.reading != nil else {
@@ -370,13 +366,14 @@ extension Connection {
         return sendFailure(request, .lostState(of: name))
       }
     }
-    if saved.markers == .current { extras?.sentAt = worker.loop.now }
     var gap = saved.gap
     if cursor.position != saved.cursor.position { gap? += stream.gap(from: saved.cursor) }
     let lane = worker.lane(of: stream)
-    let machine = SubscriptionMachine(
-      cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.format)
-    lane.addRestored(insert(request, lane, machine, gap: gap, extras))
+    var machine = SubscriptionMachine(
+      cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.format, gap: gap)
+    if saved.state != nil { machine.readState() }
+    machine.resume(leftOut: saved.leftOut, sentAt: saved.markers == .current ? worker.loop.now : nil)
+    lane.addRestored(insert(request, lane, machine, extras))
   }
 }
 

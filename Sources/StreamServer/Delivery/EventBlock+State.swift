@@ -41,7 +41,8 @@ extension EventBlock {
     }
     guard pieceCount > 0 else {
       if isEndLost || isExact && end.position != cursor.position { return .lostState }
-      return end == start ? .unexamined : .readState(upTo: end.position)
+      guard end != start else { return .unexamined }
+      return .readState(upTo: end.position, leftOut: leftOut, isEnd: end.position == walk.end)
     }
     if request != subscriber.request { address(to: subscriber.request) }
     return .events

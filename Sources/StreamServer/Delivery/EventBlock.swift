@@ -38,7 +38,7 @@ import ReplayLog
   /// The log's end at the last fill.
   private var logEnd: UInt64 = 0
   /// Whether the only piece is a marker.
-  private(set) var isMarker = false
+  private var isMarker = false
   /// Whether `end` is after the hole in the log's ids: no events are added then.
   private var crossesGap = false
 
@@ -141,18 +141,10 @@ import ReplayLog
 
   /// The progress of a subscription after the first `sent` bytes.
   @safe struct Progress {
-    /// After the last piece that was begun.
-    let cursor: Cursor
-    /// Completely sent events.
-    let eventCount: Int
-    /// The gap before the cursor.
-    let gap: Gap
-    /// Events that the filter has left out since the last event that was sent.
-    let leftOut: UInt64
+    /// With the cursor after the last piece that was begun.
+    let written: SubscriptionMachine.Written
     /// The unsent rest of the piece that was begun.
     let rest: UnsafeRawBufferPointer
-    /// Whether the log had no event at the cursor.
-    let isLast: Bool
   }
 
   func progress(after sent: Int) -> Progress {
@@ -160,10 +152,12 @@ import ReplayLog
     let isAll = begun == pieceCount
     let cursor = isAll ? end : begun == 0 ? start : Cursor(position: position(ofPiece: begun - 1) + 1)
     return unsafe Progress(
-      cursor: cursor, eventCount: isAll ? eventCount : begun, gap: crossesGap && isAll ? .unknown : .none,
-      leftOut: isAll ? leftOut : begun == 0 ? before.leftOut : 0,
-      rest: UnsafeRawBufferPointer(start: base + sent, count: end(ofFirst: begun) - sent),
-      isLast: cursor == Cursor(position: logEnd))
+      written: .init(
+        count: isAll ? eventCount : begun, cursor: cursor, isLast: cursor == Cursor(position: logEnd),
+        hasBegun: sent > 0, gap: crossesGap && isAll ? .unknown : .none,
+        leftOut: isAll ? leftOut : begun == 0 ? before.leftOut : 0, isMarker: isMarker,
+        isStateEnd: stateEnd == cursor.position),
+      rest: UnsafeRawBufferPointer(start: base + sent, count: end(ofFirst: begun) - sent))
   }
 
   /// Whether the events may not be adjacent.

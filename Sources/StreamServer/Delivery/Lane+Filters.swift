@@ -46,9 +46,8 @@ final class FilterGroup {
 
   private func settle(_ subscription: StreamSubscription) {
     guard let extras = subscription.extras, position > subscription.cursor.position else { return }
-    extras.leftOut += leftOut - extras.leftOutBefore
+    subscription.machine.leaveOut(leftOut - extras.leftOutBefore, upTo: position)
     extras.leftOutBefore = leftOut
-    subscription.machine.move(to: Cursor(position: position))
   }
 }
 
@@ -86,10 +85,8 @@ extension Lane {
 
   /// A member has passed events that do not fit, up to its cursor; so have those for which it looks.
   func passed(from position: UInt64, by subscription: StreamSubscription) {
-    guard let extras = subscription.extras, let verdicts = extras.verdicts else { return }
+    guard let group = group(of: subscription), group.scout === subscription else { return }
     let count = subscription.cursor.position - position
-    extras.leftOut += count
-    guard let group = filterGroups[ObjectIdentifier(verdicts)], group.scout === subscription else { return }
     // A gap is between them: each has to account for it.
     guard group.position == position else { return endScouting(by: subscription, found: true) }
     group.leftOut += count

@@ -85,7 +85,7 @@ extension Lane {
 
   /// Grows by one with each event that a member takes: of a state, too, where ids leap.
   private func progress(of member: StreamSubscription) -> UInt64 {
-    position(of: member) &+ (member.extras?.stateCount ?? 0)
+    position(of: member) &+ member.machine.notes.stateCount
   }
 
   /// Starts the debt of a new member, which may end before the next check.

@@ -19,8 +19,6 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   var filterGroups: [ObjectIdentifier: FilterGroup] = [:]
   /// While a member has markers: see `Lane+Markers`.
   var markerTimer: TimerID?
-  /// Missed events of members that no payload has reported yet.
-  var gaps: [ObjectIdentifier: Gap] = [:]
   /// The position before which the members' demand covers everything, as reported to the log: while it is past the
   /// log's end, the log requests more from the source.
   private var requestedThrough: UInt64 = 0
@@ -63,14 +61,14 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     subscription.memberIndex = Int32(members.count)
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
-    if subscription.extras?.hasMarkers == true { watchForMarkers() }
+    if subscription.machine.hasMarkers { watchForMarkers() }
     let position = position(of: subscription)
     if stream.log.isLossless, position < oldestUnread {
       oldestUnread = stream.log.reader(self, oldestUnread: position)
       // Who reads a state does not miss what the log has lost: see `EventBlock.fillState`.
       if subscription.extras?.reading == nil, oldestUnread != position {
         subscription.machine.move(to: Cursor(position: oldestUnread))
-        subscription.miss(
+        subscription.machine.miss(
           Gap(stream.log.read { [oldestUnread] storage, _ in storage.missedEvents(from: position, to: oldestUnread) }))
       }
     }
@@ -97,10 +95,9 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     worker.loop.assertOnLoop()
     if subscription.state == .waiting { stopWaiting(subscription) }
     leaveFilter(subscription)
-    if let reading = subscription.extras?.reading { release(reading) }
     keepDebt(of: subscription)
+    endState(of: subscription)
     subscription.machine.end()
-    subscription.clearGap()
     let last = members.removeLast()
     if last !== subscription {
       members[Int(subscription.memberIndex)] = last
@@ -121,8 +118,10 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     stream.log.subscriberLeft()
   }
 
-  /// A subscription has read a state, or ends.
-  func release(_ reading: StateReading) {
+  /// Releases the state that a subscription has read, or that ends.
+  func endState(of subscription: StreamSubscription) {
+    guard let reading = subscription.extras?.reading else { return }
+    subscription.extras?.reading = nil
     stream.log.read { storage, _ in
       if let state = storage.state, state === reading.walk.state { state.finish(reading.walk) }
     }
@@ -141,6 +140,12 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     worker.loop.assertOnLoop()
     if isSlowest(at: position) { worker.remeasure(self) }
     if count > 0, subscription.cursor.position - position != UInt64(count) { raiseRequest(for: subscription) }
+  }
+
+  /// The subscription's cursor has moved from `position`, over events that are not sent.
+  func skipped(_ subscription: StreamSubscription, from position: UInt64) {
+    if isSlowest(at: position) { worker.remeasure(self) }
+    raiseRequest(for: subscription)
   }
 
   /// Whether a member there is the slowest one, in a lossless stream. It may be before `oldestUnread`: in a state, or where

@@ -1,25 +1,6 @@
 import Reactive
 import ReplayLog
 
-/// Missed events of a subscription that were not reported.
-struct Gap: Equatable {
-  /// As on the wire: 0 for none, all bits for an unknown number.
-  private(set) var count: UInt64
-
-  static let none = Gap(count: 0)
-  static let unknown = Gap(count: .max)
-
-  init(count: UInt64) { self.count = count }
-
-  /// - Parameter missed: `nil`: unknown.
-  init(_ missed: UInt64?) { count = missed ?? .max }
-
-  static func += (gap: inout Gap, more: Gap) {
-    let (sum, overflow) = gap.count.addingReportingOverflow(more.count)
-    gap.count = overflow ? .max : sum
-  }
-}
-
 /// A state that a subscription reads before the log.
 struct StateReading {
   /// Continues in another state, if the log was replaced.
@@ -28,24 +9,16 @@ struct StateReading {
   let origin: KeyedState.Origin
 }
 
-/// What few subscriptions have: a filter, markers, or a state to read first.
+/// What few subscriptions have besides their machine: a filter, or a state to read first.
 final class SubscriptionExtras {
   /// The verdicts of its filter; nil: it receives every event.
   let verdicts: FilterVerdicts?
-  /// Events that the filter has left out since the last payload.
-  var leftOut: UInt64 = 0
-  /// While it reads a state: its cursor is the id of the next event of that.
+  /// The state that it reads, in place of the log.
   var reading: StateReading?
-  /// Events of the state that were sent.
-  var stateCount: UInt64 = 0
-  /// Whether payloads without data show that it is current.
-  let hasMarkers: Bool
-  /// When it was last sent a payload, in nanoseconds on the loop's clock; nil until its first marker.
-  var sentAt: UInt64?
   /// What its filter's group had left out when it began to wait.
   var leftOutBefore: UInt64 = 0
 
-  init(verdicts: FilterVerdicts?, hasMarkers: Bool) { (self.verdicts, self.hasMarkers) = (verdicts, hasMarkers) }
+  init(verdicts: FilterVerdicts?) { self.verdicts = verdicts }
 
   /// Begins to read the stream's state, if it has one.
   ///
@@ -73,12 +46,6 @@ final class SubscriptionExtras {
     else { return }
     self.reading?.walk = state.walk(continuing: reading.walk, from: position, in: storage.endPosition)
   }
-
-  /// Whether a marker is due if there is nothing else to send.
-  /// - Parameter interval: the longest time without a payload.
-  func isMarkerDue(at now: UInt64, after interval: Duration) -> Bool {
-    hasMarkers && (sentAt.map { now >= $0 + UInt64(interval / .nanoseconds(1)) } ?? true)
-  }
 }
 
 /// One request for a stream: its machine, and its places in lists.
@@ -88,46 +55,25 @@ final class StreamSubscription {
   let lane: Lane
   // In this order, and with small types, because there may be very many subscriptions.
   var machine: SubscriptionMachine
-  let reportsGaps: Bool
   let request: RequestID
-  let extras: SubscriptionExtras?
   /// Its place in the lane's list of members.
   var memberIndex: Int32 = 0
   /// Its place in the lane's waiting list, if it is in it.
   var waitingIndex: Int32 = 0
+  let extras: SubscriptionExtras?
 
   init(
-    connection: Connection, lane: Lane, request: RequestID, _ machine: SubscriptionMachine, gap: Gap?,
+    connection: Connection, lane: Lane, request: RequestID, _ machine: SubscriptionMachine,
     _ extras: SubscriptionExtras? = nil
   ) {
-    self.connection = connection
-    self.extras = extras
-    self.lane = lane
-    self.request = request
-    self.machine = machine
-    reportsGaps = gap != nil
-    if let gap { miss(gap) }
+    (self.connection, self.lane, self.request) = (connection, lane, request)
+    (self.machine, self.extras) = (machine, extras)
   }
 
   var cursor: Cursor { machine.cursor }
   /// The id before its cursor; 0 at the beginning of a state.
   var lastPosition: UInt64 { cursor.position > 0 ? cursor.position - 1 : 0 }
   var state: SubscriptionMachine.State { machine.state }
-
-  /// The gap before the event at its cursor; `none` without the option `gaps`. Stored in the lane for the few
-  /// members with a gap.
-  var gap: Gap { reportsGaps ? lane.gaps[ObjectIdentifier(self)] ?? .none : .none }
-
-  /// Adds missed events before the cursor.
-  func miss(_ more: Gap) {
-    guard reportsGaps, more != .none else { return }
-    lane.gaps[ObjectIdentifier(self), default: .none] += more
-  }
-
-  /// The gap was reported, or is obsolete.
-  func clearGap() {
-    if !lane.gaps.isEmpty { lane.gaps[ObjectIdentifier(self)] = nil }
-  }
 }
 
 /// The subscriptions of one connection, by request. Nearly always one, which needs no table.

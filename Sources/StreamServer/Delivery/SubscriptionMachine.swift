@@ -19,9 +19,29 @@ struct Cursor: Equatable {
   }
 }
 
-/// The state of one subscription: a cursor, a demand, and a wait. Uses no socket, log, queue or clock.
+/// Missed events of a subscription that were not reported.
+struct Gap: Equatable {
+  /// As on the wire: 0 for none, all bits for an unknown number.
+  private(set) var count: UInt64
+
+  static let none = Gap(count: 0)
+  static let unknown = Gap(count: .max)
+
+  init(count: UInt64) { self.count = count }
+
+  /// - Parameter missed: `nil`: unknown.
+  init(_ missed: UInt64?) { count = missed ?? .max }
+
+  static func += (gap: inout Gap, more: Gap) {
+    let (sum, overflow) = gap.count.addingReportingOverflow(more.count)
+    gap.count = overflow ? .max : sum
+  }
+}
+
+/// The state of one subscription: a cursor, a demand, a wait, and what its next payload has to report. Uses no socket, log,
+/// queue or clock.
 ///
-/// Each method is an event; its result is the action that the caller must perform (`Worker.perform`).
+/// Each method is an event; its result is what the caller must perform, in order (`Worker.perform`).
 /// A subscription is in exactly one of the lists that the states name. An event without effect in the present
 /// state returns `.none`: a callback may arrive after the end.
 struct SubscriptionMachine: Equatable {
@@ -62,6 +82,29 @@ struct SubscriptionMachine: Equatable {
     case complete
     /// End the request with an error.
     case fail(Failure)
+    /// Count and report events that were evicted before they were sent.
+    case lost(UInt64)
+    /// Tell the lane that the cursor has moved from this position over events that are not sent.
+    case skipped(from: UInt64)
+    /// The same, of events that do not fit the filter: those for which the subscription looks have passed them, too.
+    case passed(from: UInt64)
+    /// Tell the lane that the cursor has moved from this position, past this number of events that were sent.
+    case moved(from: UInt64, past: Int)
+    /// Release the state that it has read to its end.
+    case endState
+  }
+
+  /// Up to three actions, in order.
+  struct Actions: Equatable {
+    let first: Action
+    let second: Action
+    let third: Action
+
+    init(_ first: Action, _ second: Action = .none, _ third: Action = .none) {
+      (self.first, self.second, self.third) = (first, second, third)
+    }
+
+    func contains(_ action: Action) -> Bool { first == action || second == action || third == action }
   }
 
   enum Failure: Equatable {
@@ -83,8 +126,8 @@ struct SubscriptionMachine: Equatable {
     case marker
     /// None of the events before this position fits the filter; there may be more to examine.
     case passed(upTo: UInt64)
-    /// The same of the events of a state; at the end of the state its end.
-    case readState(upTo: UInt64)
+    /// The same of the events of a state, of which the filter has left out this number since the last payload.
+    case readState(upTo: UInt64, leftOut: UInt64, isEnd: Bool)
     /// The state that it reads is gone, or lacks events.
     case lostState
     /// An event whose form is not known yet: a part of it was examined, and the next turn examines more.
@@ -97,22 +140,81 @@ struct SubscriptionMachine: Equatable {
     case inGap(end: UInt64)
   }
 
+  /// What a write has sent.
+  struct Written: Equatable {
+    /// Events whose last byte was written, or buffered as the rest of a frame; each costs one unit of demand.
+    var count: Int
+    /// The cursor after that.
+    var cursor: Cursor
+    /// Whether the log has no event at the cursor.
+    var isLast = false
+    /// Whether any byte was written.
+    var hasBegun = true
+    /// The gap before the cursor.
+    var gap = Gap.none
+    /// Events that the filter has left out since the last event that was sent.
+    var leftOut: UInt64 = 0
+    /// Whether it was a marker.
+    var isMarker = false
+    /// Whether the events were those of a state, and the cursor is at its end.
+    var isStateEnd = false
+  }
+
+  /// What few subscriptions have to report, or to know of what they were sent.
+  struct Notes: Equatable {
+    /// Missed events before the cursor.
+    var gap = Gap.none
+    /// Events that the filter has left out since the last payload.
+    var leftOut: UInt64 = 0
+    /// Whether it reads a state, in place of the log: its cursor is the id of the next event of that.
+    var isReadingState = false
+    /// Events of the state that were sent.
+    var stateCount: UInt64 = 0
+    /// When it was last sent a payload, in nanoseconds on the loop's clock; nil until its first marker.
+    var sentAt: UInt64?
+  }
+
+  // In this order, because there may be very many subscriptions.
+  private var boxedNotes = Boxed<Notes>?.none
   private(set) var cursor: Cursor
-  private(set) var demand: Subscribers.Demand
   private(set) var state: State
   let onLag: LagPolicy
   let format: EventFormat
+  private(set) var demand: Subscribers.Demand
+  /// Whether missed events are reported.
+  let reportsGaps: Bool
 
-  /// - Parameter state: `idle`, or `updating`.
+  /// - Parameters:
+  ///   - state: `idle`, or `updating`.
+  ///   - gap: nil: missed events are not reported.
   init(
-    cursor: Cursor, demand: Subscribers.Demand, onLag: LagPolicy, format: EventFormat, state: State = .idle
+    cursor: Cursor, demand: Subscribers.Demand, onLag: LagPolicy, format: EventFormat, state: State = .idle,
+    gap: Gap? = nil
   ) {
     self.cursor = cursor
     self.demand = demand
     self.onLag = onLag
     self.format = format
     self.state = state
+    reportsGaps = gap != nil
+    if let gap { miss(gap) }
   }
+
+  private(set) var notes: Notes {
+    get { boxedNotes?.value ?? Notes() }
+    set {
+      if boxedNotes != nil {
+        boxedNotes?.value = newValue
+      } else if newValue != Notes() {
+        boxedNotes = Boxed(value: newValue)
+      }
+    }
+  }
+
+  /// The gap before the event at its cursor.
+  var gap: Gap { boxedNotes?.value.gap ?? .none }
+  /// Whether payloads without data show that it is current.
+  var hasMarkers: Bool { format.hasKind }
 
   /// The position before which its demand covers everything; 0 without demand. Of a response the space in the socket is
   /// the demand: one that is blocked demands nothing.
@@ -177,49 +279,78 @@ struct SubscriptionMachine: Equatable {
 
   /// The log was read at its cursor.
   /// - Parameter hasEnded: whether the log has ended.
-  mutating func found(_ finding: Finding, hasEnded: Bool) -> Action {
-    guard state == .serving else { return .none }
+  mutating func found(_ finding: Finding, hasEnded: Bool) -> Actions {
+    guard state == .serving else { return Actions(.none) }
+    let position = cursor.position
     switch finding {
-    case .overtaken(let next, let lost, _): return overtaken(next: next, lost: lost)
+    case .overtaken(let next, let lost, let missed):
+      guard cursor.sentBytes == 0 else { return Actions(.lost(lost), .fail(.cutOff(position: position))) }
+      guard onLag != .fail else { return Actions(.lost(lost), .fail(.lagged(lost))) }
+      cursor = Cursor(position: next)
+      miss(missed)
+      return Actions(.lost(lost), .skipped(from: position), .enqueue)
     case .inGap(let end):
-      guard cursor.sentBytes == 0 else { return .fail(.cutOff(position: cursor.position)) }
+      guard cursor.sentBytes == 0 else { return Actions(.fail(.cutOff(position: position))) }
       cursor = Cursor(position: end)
-      return .enqueue
-    case .unexamined: return .enqueue
-    case .lostState: return .fail(.lostState)
-    case .passed(let end), .readState(let end):
+      miss(.unknown)
+      return Actions(.skipped(from: position), .enqueue)
+    case .unexamined: return Actions(.enqueue)
+    case .lostState: return Actions(.fail(.lostState))
+    case .passed(let end):
+      leaveOut(end - position, upTo: end)
+      return Actions(.passed(from: position), .enqueue)
+    case .readState(let end, let leftOut, let isEnd):
       cursor = Cursor(position: end)
-      return .enqueue
-    case .nothing where hasEnded: return .finish
-    case .events where demand > .none, .marker where demand > .none: return .send
+      notes.leftOut = leftOut
+      if isEnd { notes.isReadingState = false }
+      return Actions(isEnd ? .endState : .none, .skipped(from: position), .enqueue)
+    case .nothing where hasEnded: return Actions(.finish)
+    case .events where demand > .none, .marker where demand > .none: return Actions(.send)
     case .nothing where demand > .none:
       state = .waiting
-      return .wait
+      return Actions(.wait)
     case .nothing, .events, .marker:
       state = .idle
-      return .rest
+      return Actions(.rest)
     }
   }
 
-  private mutating func overtaken(next: UInt64, lost: UInt64) -> Action {
-    guard cursor.sentBytes == 0 else { return .fail(.cutOff(position: cursor.position)) }
-    guard onLag != .fail else { return .fail(.lagged(lost)) }
-    cursor = Cursor(position: next)
-    return .enqueue
-  }
-
-  /// Events were written.
+  /// Events, or a marker, were written.
   ///
   /// - Parameters:
-  ///   - count: events whose last byte was written, or buffered as the rest of a frame; each costs one unit of demand.
-  ///   - next: the cursor after that.
   ///   - isWhole: whether the write was complete.
-  ///   - isLast: whether the log has no event at `next`.
   ///   - hasEnded: whether the log has ended.
-  mutating func wrote(_ count: Int, upTo next: Cursor, isWhole: Bool, isLast: Bool, hasEnded: Bool) -> Action {
-    cursor = next
-    if count > 0 { demand -= .max(count) }
-    if format.completes, count > 0 { return .complete }
+  ///   - now: on the loop's clock.
+  mutating func wrote(_ written: Written, isWhole: Bool, hasEnded: Bool, at now: UInt64) -> Actions {
+    let position = cursor.position
+    cursor = written.cursor
+    if written.count > 0 { demand -= .max(written.count) }
+    let isLast = note(written, at: now)
+    let moved = Action.moved(from: position, past: written.count)
+    let next = next(isWhole: isWhole, isLast: isLast, hasEnded: hasEnded, isAnswered: written.count > 0)
+    let end = written.isStateEnd ? Action.endState : .none
+    // It waits before the log receives the new position, and possibly appends the next event.
+    return next == .wait ? Actions(end, .wait, moved) : Actions(end, moved, next)
+  }
+
+  /// - Returns: whether there is nothing else to send.
+  private mutating func note(_ written: Written, at now: UInt64) -> Bool {
+    guard written.hasBegun, boxedNotes != nil || written.gap != .none || hasMarkers || written.leftOut > 0
+    else { return written.isLast }
+    var notes = notes
+    defer { self.notes = notes }
+    notes.gap = reportsGaps ? written.gap : .none
+    notes.leftOut = written.leftOut
+    if notes.isReadingState { notes.stateCount += UInt64(written.count) }
+    if written.isStateEnd { notes.isReadingState = false }
+    // Its first marker follows.
+    guard written.isMarker || notes.sentAt != nil else { return written.isLast && !hasMarkers }
+    notes.sentAt = now
+    return written.isLast
+  }
+
+  private mutating func next(isWhole: Bool, isLast: Bool, hasEnded: Bool, isAnswered: Bool) -> Action {
+    if format.completes, isAnswered { return .complete }
     guard isWhole else {
       state = .blocked
       return .rest
@@ -234,9 +365,57 @@ struct SubscriptionMachine: Equatable {
     return .wait
   }
 
+  // MARK: Notes
+
+  /// Adds missed events before the cursor.
+  mutating func miss(_ more: Gap) {
+    if reportsGaps, more != .none { notes.gap += more }
+  }
+
+  /// Events up to a position were looked at, which do not fit the filter.
+  mutating func leaveOut(_ count: UInt64, upTo position: UInt64) {
+    cursor = Cursor(position: position)
+    notes.leftOut += count
+  }
+
+  /// It begins with a state.
+  mutating func readState() { notes.isReadingState = true }
+
+  /// It continues one that was sent payloads before.
+  /// - Parameter sentAt: as in `Notes`.
+  mutating func resume(leftOut: UInt64, sentAt: UInt64?) {
+    notes.leftOut = leftOut
+    notes.sentAt = sentAt
+  }
+
+  /// Whether a marker is due if there is nothing else to send.
+  /// - Parameter interval: the longest time without a payload.
+  func isMarkerDue(at now: UInt64, after interval: Duration) -> Bool {
+    hasMarkers && (notes.sentAt.map { now >= $0 + UInt64(interval / .nanoseconds(1)) } ?? true)
+  }
+
   /// Sets another cursor.
   mutating func move(to cursor: Cursor) { self.cursor = cursor }
 
   /// Ends it: completed, failed, cancelled, or disconnected.
   mutating func end() { state = .ended }
+}
+
+/// A value in memory of its own: who has none needs no room for it.
+private struct Boxed<Value: Equatable>: Equatable {
+  private final class Storage {
+    var value: Value
+    init(_ value: Value) { self.value = value }
+  }
+
+  private var storage: Storage
+
+  init(value: Value) { storage = Storage(value) }
+
+  var value: Value {
+    get { storage.value }
+    set { if isKnownUniquelyReferenced(&storage) { storage.value = newValue } else { storage = Storage(newValue) } }
+  }
+
+  static func == (one: Boxed, other: Boxed) -> Bool { one.value == other.value }
 }

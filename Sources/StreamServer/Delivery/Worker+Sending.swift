@@ -9,6 +9,13 @@ extension Worker {
   /// From this number of writes, of fewer bytes each on average, a round counts as small writes.
   private static let smallRound = (writes: 64, bytes: 2 << 10)
 
+  /// Performs the actions of a subscription's machine, in order.
+  private func perform(_ actions: SubscriptionMachine.Actions, _ subscription: StreamSubscription) {
+    perform(actions.first, subscription)
+    perform(actions.second, subscription)
+    perform(actions.third, subscription)
+  }
+
   /// Performs the action of a subscription's machine.
   func perform(_ action: SubscriptionMachine.Action, _ subscription: StreamSubscription) {
     loop.assertOnLoop()
@@ -22,6 +29,13 @@ extension Worker {
         if subscription.machine.format.isBody { remeasure(subscription.lane) }
       }
       subscription.lane.rest()
+    case .moved(let position, let count): subscription.lane.moved(subscription, from: position, past: count)
+    case .skipped(let position): subscription.lane.skipped(subscription, from: position)
+    case .passed(let position):
+      subscription.lane.passed(from: position, by: subscription)
+      subscription.lane.skipped(subscription, from: position)
+    case .lost(let count): countLost(count, by: subscription.connection.identity, of: subscription.lane.stream)
+    case .endState: subscription.lane.endState(of: subscription)
     case .complete: subscription.connection.complete(subscription)
     case .finish:
       guard let completion = subscription.lane.stream.log.read({ _, completion in completion }) else { break }
@@ -130,53 +144,30 @@ extension Worker {
       return 1
     }
     let block = block(for: format)
-    let extras = subscription.extras
+    let (machine, extras) = (subscription.machine, subscription.extras)
     var subscriber = EventBlock.Subscriber(
-      before: .init(gap: subscription.gap, leftOut: extras?.leftOut ?? 0), request: subscription.request,
+      before: .init(gap: machine.gap, leftOut: machine.notes.leftOut), request: subscription.request,
       label: format.isNamed ? subscription.connection.label(of: subscription) : nil, verdicts: extras?.verdicts,
-      isMarkerDue: extras?.isMarkerDue(at: loop.now, after: limits.markerInterval) ?? false)
+      isMarkerDue: machine.isMarkerDue(at: loop.now, after: limits.markerInterval))
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
-      extras?.continueReading(in: storage, from: subscription.cursor.position)
+      extras?.continueReading(in: storage, from: machine.cursor.position)
       subscriber.reading = extras?.reading
-      let finding = block.fill(
-        from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
+      let finding = block.fill(from: storage, for: machine, subscriber, subscription.lane.stream.jsonVerdicts)
       return (finding, completion != nil)
     }
-    let (position, action) = (subscription.cursor.position, subscription.machine.found(finding, hasEnded: hasEnded))
-    switch finding {
-    case .events where action == .send, .marker where action == .send:
-      guard !format.isNotice else {
-        subscription.connection.answer(subscription)
-        return 1
-      }
-      if finding == .events { subscription.lane.endScouting(by: subscription, found: true) }
-      return send(block, to: subscription, hasEnded: hasEnded)
-    case .events, .nothing, .marker, .unexamined, .lostState: break
-    case .readState(let end):
-      extras?.leftOut = block.leftOut
-      endReading(of: subscription)
-      if end > position { subscription.lane.moved(subscription, from: position, past: 0) }
-      subscription.lane.raiseRequest(for: subscription)
-    case .passed:
-      subscription.lane.passed(from: position, by: subscription)
-      subscription.lane.moved(subscription, from: position, past: 0)
-      subscription.lane.raiseRequest(for: subscription)
-    case .inGap:
-      subscription.miss(.unknown)
-      subscription.lane.moved(subscription, from: position, past: 0)
-      subscription.lane.raiseRequest(for: subscription)
-    case .overtaken(_, let lost, let missed):
-      countLost(lost, by: subscription.connection.identity, of: subscription.lane.stream)
-      if action == .enqueue {
-        subscription.miss(missed)
-        subscription.lane.raiseRequest(for: subscription)
-        remeasure(subscription.lane)
-      }
+    let actions = subscription.machine.found(finding, hasEnded: hasEnded)
+    guard actions.first == .send else {
+      perform(actions, subscription)
+      if format.isBody, actions.first == .wait { subscription.connection.didSend(subscription, isAll: true) }
+      return 1
     }
-    perform(action, subscription)
-    if format.isBody, action == .wait { subscription.connection.didSend(subscription, isAll: true) }
-    return 1
+    guard !format.isNotice else {
+      subscription.connection.answer(subscription)
+      return 1
+    }
+    if finding == .events { subscription.lane.endScouting(by: subscription, found: true) }
+    return send(block, to: subscription, hasEnded: hasEnded)
   }
 
   /// - Returns: bytes written, at least 1 for the work.
@@ -189,44 +180,17 @@ extension Worker {
     case .gone: return 1
     }
     let progress = block.progress(after: sent)
-    if sent > 0, subscription.reportsGaps {
-      subscription.clearGap()
-      subscription.miss(progress.gap)
-    }
-    var isLast = progress.isLast
-    if let extras = subscription.extras, sent > 0 {
-      extras.leftOut = progress.leftOut
-      if extras.reading != nil { extras.stateCount += UInt64(progress.eventCount) }
-      if block.isMarker || extras.sentAt != nil {
-        extras.sentAt = loop.now
-      } else if extras.hasMarkers {
-        isLast = false
-      }
-    }
-    let position = subscription.cursor.position
-    let action = subscription.machine.wrote(
-      progress.eventCount, upTo: progress.cursor, isWhole: sent == bytes.count, isLast: isLast, hasEnded: hasEnded)
-    endReading(of: subscription)
-    // Before the log receives the new position, and possibly appends the next event.
-    if action == .wait { perform(action, subscription) }
-    subscription.lane.moved(subscription, from: position, past: progress.eventCount)
-    subscription.lane.counters.count(events: progress.eventCount, bytes: sent)
-    counters.eventsOut.add(UInt64(progress.eventCount), ordering: .relaxed)
+    let count = progress.written.count
+    let actions = subscription.machine.wrote(
+      progress.written, isWhole: sent == bytes.count, hasEnded: hasEnded, at: loop.now)
+    subscription.lane.counters.count(events: count, bytes: sent)
+    counters.eventsOut.add(UInt64(count), ordering: .relaxed)
     counters.bytesOut.add(UInt64(sent), ordering: .relaxed)
     counters.writes.add(1, ordering: .relaxed)
     if sent < bytes.count { unsafe connection.becomeBlocked(keeping: progress.rest) }
-    if action != .wait { perform(action, subscription) }
-    if subscription.machine.format.isBody { connection.didSend(subscription, isAll: action == .wait) }
+    perform(actions, subscription)
+    if subscription.machine.format.isBody { connection.didSend(subscription, isAll: actions.contains(.wait)) }
     return max(1, sent)
-  }
-
-  /// Releases the state that the subscription has read to its end.
-  private func endReading(of subscription: StreamSubscription) {
-    guard let extras = subscription.extras, let reading = extras.reading,
-      subscription.cursor.position == reading.walk.end
-    else { return }
-    subscription.lane.release(reading)
-    extras.reading = nil
   }
 
   /// Counts and reports events that were evicted before a subscription was sent them.

@@ -143,15 +143,15 @@ extension SavedConnection.Subscription {
       stream: subscription.lane.stream.name, id: StreamID(subscription.request),
       format: subscription.machine.format, onLag: subscription.machine.onLag, cursor: subscription.cursor,
       credit: subscription.machine.demand,
-      gap: subscription.reportsGaps ? subscription.gap : nil)
-    guard let extras = subscription.extras else { return }
-    (filter, leftOut) = (extras.verdicts?.filter, extras.leftOut)
-    state = extras.reading.map { reading in
+      gap: subscription.machine.reportsGaps ? subscription.machine.gap : nil)
+    let notes = subscription.machine.notes
+    (filter, leftOut) = (subscription.extras?.verdicts?.filter, notes.leftOut)
+    state = subscription.extras?.reading.map { reading in
       let isWhole = subscription.lane.stream.log.read { storage, _ in
         storage.state.map { $0.origin == reading.origin && $0.canRenew(reading.walk) } ?? false
       }
       return .init(end: reading.walk.end, origin: reading.origin, begin: isWhole ? reading.walk.begin : 0)
     }
-    markers = !extras.hasMarkers ? .none : extras.sentAt == nil ? .pending : .current
+    markers = !subscription.machine.hasMarkers ? .none : notes.sentAt == nil ? .pending : .current
   }
 }
