@@ -53,12 +53,13 @@ import Testing
     }
   }
 
-  @Test(arguments: [
-    "coding=none&names=gzip", "coding=none&names=deflate", "coding=gzip&tail=78", "coding=zlib&tail=78",
-  ])
-  func aBodyThatIsNotWhatItSaysIsAFailure(query: String) async throws {
+  @Test(
+    arguments: [
+      "coding=none&names=gzip", "coding=none&names=deflate", "coding=gzip&tail=78", "coding=zlib&tail=78",
+    ], [false, true])
+  func aBodyThatIsNotWhatItSaysIsAFailure(query: String, pausing: Bool) async throws {
     try await withSourceThread { thread in
-      let failure = try #require(try await thread.fetch(url(query, text: "hello hello")).failure)
+      let failure = try #require(try await thread.fetch(url(query, text: "hello hello"), pausing: pausing).failure)
       #expect(failure.hasPrefix("the body is not encoded with") && failure.hasSuffix(", as it says, or damaged"))
     }
   }

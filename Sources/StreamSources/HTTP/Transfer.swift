@@ -120,7 +120,11 @@ import StreamRuntime
     client?.loop.assertOnLoop()
     client?.outsideCurl { [self] in
       guard let easy = unsafe easy else { return }
-      client?.insideCurl { unsafe curl_easy_pause(easy, CURLPAUSE_CONT) }
+      client?.insideCurl {
+        let result = unsafe curl_easy_pause(easy, CURLPAUSE_CONT)
+        // What was held is delivered within the call: libcurl reports what its receiver refuses here, and not again.
+        if result != CURLE_OK { client?.outsideCurl { self.ended(result) } }
+      }
     }
   }
 
