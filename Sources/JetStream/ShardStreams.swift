@@ -112,6 +112,10 @@ final class ShardStreams {
     let names = engine.names
     let subject = names.log(shard)
     guard configuration.strings("subjects") == [subject] else { return "its subject is not \(subject)" }
+    let shards = engine.options.shardCount
+    if let count = shardCount(configuration.string("description") ?? ""), count != shards {
+      return "it is one of \(count) shards, and this host has cluster.shards = \(shards)"
+    }
     guard configuration.flag("allow_direct") == true else { return "allow_direct is not set" }
     let tail = configuration.object("republish")
     guard tail?.string("src") == subject, tail?.string("dest") == names.tail(shard),
@@ -132,6 +136,17 @@ final class ShardStreams {
     return nil
   }
 
+  /// With another number of shards a host would look for the streams of the fleet in other logs, and fetch them as well.
+  private var description: String { "\(Self.descriptionStart)\(engine.options.shardCount)" }
+
+  private static let descriptionStart = "Records of a streamd fleet. Shards: "
+
+  /// The number of shards of the host that made the stream; nil: it does not say, as one that an operator has made.
+  private func shardCount(_ description: String) -> Int? {
+    guard description.hasPrefix(Self.descriptionStart) else { return nil }
+    return Int(description.dropFirst(Self.descriptionStart.count))
+  }
+
   /// -1 and 0 mean no limit, as does a missing member.
   private func isUnlimited(_ configuration: JSONMembers, _ name: String) -> Bool {
     !configuration.has(name) || (configuration.number(name) ?? 0) == 0
@@ -141,7 +156,7 @@ final class ShardStreams {
     let options = engine.options
     let names = engine.names
     return """
-      {"name":"\(names.stream(shard))","subjects":["\(names.log(shard))"],"retention":"limits","storage":"file",\
+      {"name":"\(names.stream(shard))","description":"\(description)","subjects":["\(names.log(shard))"],"retention":"limits","storage":"file",\
       "discard":"old","num_replicas":\(options.replicaCount),"max_bytes":\(options.bytesPerShard),\
       "max_msg_size":\(JetStreamOptions.maximumMessageByteCount),"max_msgs":-1,"max_msgs_per_subject":-1,\
       "max_consumers":-1,"max_age":0,"deny_delete":false,"deny_purge":false,"allow_direct":true,\

@@ -188,6 +188,26 @@ func connectedHost(_ broker: Broker, shards: Int = 1) async throws -> FleetHost 
     #expect(host.reports.connections == 2)
   }
 
+  @Test func anotherNumberOfShardsIsReported() async throws {
+    let broker = try await Broker()
+    let first = try FleetHost(options(broker, shards: 2))
+    try #require(await first.isConnected(), "\(first.reports.reasons)")
+    for (shards, reason) in [
+      (1, "streamd-test-0 cannot be used: it is one of 2 shards, and this host has cluster.shards = 1"),
+      (3, " cannot be used: it is one of 2 shards, and this host has cluster.shards = 3"),
+    ] {
+      let second = try FleetHost(options(broker, shards: shards))
+      #expect(await second.reaches { !$0.reasons.isEmpty })
+      #expect(second.reports.reasons.first?.hasSuffix(reason) == true, "\(second.reports.reasons)")
+      #expect(second.reports.connections == 0)
+    }
+    // One of an earlier version, or of an operator, does not say it.
+    let old = await first.request("$JS.API.STREAM.INFO.streamd-test-0", "")
+    #expect(old?.contains("\"description\":\"Records of a streamd fleet. Shards: 2\"") == true)
+    let again = try FleetHost(options(broker, shards: 2))
+    #expect(await again.isConnected())
+  }
+
   @Test func streamOfAnotherConfigurationIsReportedAndNotChanged() async throws {
     let broker = try await Broker()
     let first = try await connectedHost(broker)
