@@ -239,7 +239,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     var parts = [
       [
         counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
-        "\(Int(rate.rounded())) events per second",
+        counted(Int(rate.rounded()), "event") + " per second",
       ].joined(separator: ", ")
     ]
     if case .disconnected(let reason) = lastFleet { parts.append("no connection to the fleet's brokers: \(reason)") }

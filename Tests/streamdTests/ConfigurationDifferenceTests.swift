@@ -1,4 +1,5 @@
 import Events
+import StreamRuntime
 import Testing
 
 @testable import streamd
@@ -37,6 +38,19 @@ import Testing
     #expect(found.removed == ["goes"])
     #expect(found.summary == "2 unchanged, 1 changed, 1 added, 1 removed")
     #expect(found.logLevel == nil && found.maxPerHost == nil && found.restartKeys.isEmpty)
+  }
+
+  @Test func theSummaryHasChangedAddressesAndTokens() throws {
+    func configuration(_ listen: [String]) throws -> Configuration {
+      var configuration = Configuration(streams: [stream("stays")])
+      configuration.server.listen = try listen.map { try #require(InternetAddress($0)) }
+      return configuration
+    }
+    let (none, one) = (try configuration([]), try configuration(["127.0.0.1:7878"]))
+    let rest = "1 unchanged, 0 changed, 0 added, 0 removed"
+    #expect(ConfigurationDifference(from: none, to: one).summary == rest + "; listens on 127.0.0.1:7878")
+    #expect(ConfigurationDifference(from: one, to: none).summary == rest + "; listens on no address")
+    #expect(ConfigurationDifference(from: one, to: one).summary == rest)
   }
 
   @Test func aLargerBufferForPagesReplacesTheSource() {

@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// The changes that replace one configuration by another at run time.
 struct ConfigurationDifference: Equatable {
   /// A stream whose configuration changed, under the same name.
@@ -43,6 +45,8 @@ struct ConfigurationDifference: Equatable {
   let logLevel: Configuration.Log.Level?
   /// nil: unchanged.
   let tokens: [Configuration.Token]?
+  /// nil: unchanged.
+  let listen: [InternetAddress]?
   /// As `http.max_per_host`; nil: unchanged.
   let maxPerHost: Int?
   /// The changed keys that take effect at the next start.
@@ -63,6 +67,7 @@ struct ConfigurationDifference: Equatable {
     unchangedCount = new.streams.count - changed.count - added.count
     logLevel = new.log.level == old.log.level ? nil : new.log.level
     tokens = new.tokens == old.tokens ? nil : new.tokens
+    listen = new.server.listen == old.server.listen ? nil : new.server.listen
     maxPerHost = new.http.maxPerHost == old.http.maxPerHost ? nil : new.http.maxPerHost
     restartKeys =
       Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }
@@ -106,8 +111,15 @@ struct ConfigurationDifference: Equatable {
       ("client_key", { $0.identity?.key != $1.identity?.key }),
     ]
 
-  /// `20 unchanged, 1 changed, 1 added, 1 removed`
+  /// `20 unchanged, 1 changed, 1 added, 1 removed`, then what else has changed: `; listens on 127.0.0.1:7878`
   var summary: String {
-    "\(unchangedCount) unchanged, \(changed.count) changed, \(added.count) added, \(removed.count) removed"
+    var parts = [
+      "\(unchangedCount) unchanged, \(changed.count) changed, \(added.count) added, \(removed.count) removed"
+    ]
+    if let listen {
+      parts.append("listens on " + (listen.isEmpty ? "no address" : listen.map(\.description).joined(separator: ", ")))
+    }
+    if let tokens { parts.append(counted(tokens.count, "token")) }
+    return parts.joined(separator: "; ")
   }
 }
