@@ -1,7 +1,7 @@
 /// What identifies the subject of an event in its stream: of the events with one key, the newest is its state.
 public struct EventKey: Hashable, Sendable {
-  /// The maximum size in bytes.
-  public static let maximumByteCount = 1024
+  /// The maximum size in bytes: 1,024 of a string, and the first one, which tells its type.
+  public static let maximumByteCount = 1025
 
   /// The key in its normal form: equal keys have equal bytes.
   public let bytes: [UInt8]

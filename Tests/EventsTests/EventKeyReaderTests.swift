@@ -29,9 +29,18 @@ import Testing
 
   @Test(arguments: [
     #"{"k":null}"#, #"{"k":[]}"#, #"{"k":{"k":1}}"#, #"{"x":1}"#, "[1]", "7", "", #"{"k":1"#, "\u{1}",
-    #"{"k":""# + String(repeating: "x", count: 1024) + #""}"#,
+    #"{"k":""# + String(repeating: "x", count: 1025) + #""}"#,
   ]) func eventWithoutAKeyHasNone(text: String) throws {
     #expect(try Self.key(text) == nil)
+  }
+
+  @Test func aStringOf1024BytesIsAKey() throws {
+    for letter in ["x", "é"] {
+      let text = String(repeating: letter, count: 1024 / letter.utf8.count)
+      #expect(try Self.key("{\"k\":\"\(text)\"}")?.bytes.count == 1025)
+      #expect(EventKeyReader.keys(namedBy: text).first?.count == 1025)
+      #expect(try Self.key("{\"k\":\"\(text)x\"}") == nil)
+    }
   }
 
   @Test func textNamesTheKeysThatItCanMean() throws {

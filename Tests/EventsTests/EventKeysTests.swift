@@ -19,11 +19,11 @@ import Testing
     batch.keys.map { keys in (0..<keys.count).map { keys[$0] } }
   }
 
-  @Test func aKeyHas1To1024Bytes() {
-    #expect(EventKey([]) == nil && EventKey([UInt8](repeating: 1, count: 1025)) == nil)
-    #expect(EventKey([UInt8](repeating: 1, count: 1024)) != nil)
+  @Test func aKeyHas1To1025Bytes() {
+    #expect(EventKey([]) == nil && EventKey([UInt8](repeating: 1, count: 1026)) == nil)
+    #expect(EventKey([UInt8](repeating: 1, count: 1025)) != nil)
     var keys = EventKeys()
-    for count in [0, 1025] { [UInt8](repeating: 1, count: count).withUnsafeBytes { keys.append($0) } }
+    for count in [0, 1026] { [UInt8](repeating: 1, count: count).withUnsafeBytes { keys.append($0) } }
     #expect(keys.count == 2 && keys[0] == nil && keys[1] == nil)
   }
 
@@ -53,9 +53,9 @@ import Testing
     for count in [0, 1, 3, 5, 1 << 40] { #expect(EventKeys(encoded: encoded, count: count, definition: 0) == nil) }
     #expect(EventKeys(encoded: encoded + [0], count: 4, definition: 0) == nil)
     #expect(EventKeys(encoded: [0, 1], count: 1, definition: 0) == nil, "a tombstone without a key")
-    let large = [UInt8](repeating: 1, count: 1025)
-    #expect(EventKeys(encoded: [8, 2] + large, count: 1, definition: 0) == nil)
-    #expect(EventKeys(encoded: [8, 0] + large.dropLast(), count: 1, definition: 0)?[0]?.bytes.count == 1024)
+    let large = [UInt8](repeating: 1, count: 1026)
+    #expect(EventKeys(encoded: [8, 4] + large, count: 1, definition: 0) == nil)
+    #expect(EventKeys(encoded: [8, 2] + large.dropLast(), count: 1, definition: 0)?[0]?.bytes.count == 1025)
   }
 
   @Test func keysByAnotherDefinitionAreNotJoined() throws {
