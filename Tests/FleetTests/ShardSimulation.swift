@@ -350,8 +350,8 @@ struct ShardSimulation {
     guard violations.isEmpty else { return }
     let leaders = hosts.filter { $0.machine.isLeading }.count
     if leaders != 1 { violations.append("\(leaders) hosts lead in the end") }
-    for (index, host) in hosts.enumerated() where host.machine.lastSequence != UInt64(log.count) {
-      violations.append("host \(index) is at \(host.machine.lastSequence ?? 0) of \(log.count)")
+    for (index, last) in hosts.map(\.machine.lastSequence).enumerated() where last != UInt64(log.count) {
+      violations.append("host \(index) is at \(last ?? 0) of \(log.count)")
     }
     let records = meanings.compactMap(\.record)
     if Set(records).count != records.count { violations.append("a record is in the log twice") }
