@@ -31,7 +31,8 @@ public struct EventEncoding: Equatable, Sendable {
     case ndjson
     /// `application/json-seq`: each JSON text between RS and LF. Source: RFC 7464.
     case jsonSequence
-    /// The bytes of the events, without separators.
+    /// The bytes of the events. Each of JSON or text ends with a line feed, its own or one that is added; binary ones have
+    /// no separators.
     case raw
   }
 
@@ -62,7 +63,7 @@ public struct EventEncoding: Equatable, Sendable {
       (.jsonSequence, .text, false), (.jsonSequence, .binary, false):
       return nil
     case (.serverSentEvents, _, _): self.init(format, .text, envelope: false)
-    case (.raw, _, false): self.init(format, .binary, envelope: false)
+    case (.raw, _, false): self.init(format, content == .binary ? .binary : .text, envelope: false)
     case (.ndjson, _, _), (.jsonSequence, _, _): self.init(format, content, envelope: hasEnvelope)
     }
   }
@@ -104,7 +105,7 @@ public struct EventEncoding: Equatable, Sendable {
   ///   Nil, and nothing is written, if the room is too small: ``sufficientRoom(for:)`` is not.
   public func write(_ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter) -> Int? {
     guard offset == 0 || 0..<data.count ~= offset else { return data.count }
-    let suffix = suffix
+    let suffix = suffix(of: data)
     let reserve = suffix.utf8.count
     let start = writer.count
     if offset == 0 {
@@ -142,7 +143,7 @@ public struct EventEncoding: Equatable, Sendable {
       writer.appendChunk(expecting: data.count + Self.usualPrefixByteCount) { writer in
         writePrefix(head, to: &writer)
         _ = writeData(data, from: 0, reserving: 0, to: &writer)
-        writer.append(suffix)
+        writer.append(suffix(of: data))
       }
       return data.count
     }
@@ -151,7 +152,7 @@ public struct EventEncoding: Equatable, Sendable {
     guard counter.count > 0 else { return next }  // a chunk without data would end the body
     Chunk.writeHeader(byteCount: counter.count, to: &writer)
     // A part that does not end the event has left the suffix's bytes free.
-    let end = writer.limit(to: counter.count + (next == data.count ? 0 : suffix.utf8.count))
+    let end = writer.limit(to: counter.count + (next == data.count ? 0 : suffix(of: data).utf8.count))
     let written = write(head, data, from: offset, to: &writer)
     precondition(written == next, "\(next) bytes were counted, but \(written ?? -1) written")
     writer.restore(end: end)
@@ -285,10 +286,11 @@ public struct EventEncoding: Equatable, Sendable {
       .writeRFC3339(microseconds: head.microsecondsSinceEpoch % 1_000_000, to: &writer)
   }
 
-  private var suffix: String {
+  private func suffix(of data: Span<UInt8>) -> String {
     switch (format, hasEnvelope, content) {
     case (.serverSentEvents, _, _): "\n\n"
-    case (.raw, _, _): ""
+    case (.raw, _, .binary): ""
+    case (.raw, _, _): !data.isEmpty && data[data.count - 1] == .lineFeed ? "" : "\n"
     case (.ndjson, false, .text), (.jsonSequence, false, .text): "\"\n"
     case (.ndjson, false, _), (.jsonSequence, false, _): "\n"
     case (.ndjson, true, .json), (.jsonSequence, true, .json): "}\n"
@@ -312,7 +314,7 @@ public struct EventEncoding: Equatable, Sendable {
     case (.ndjson, .binary), (.jsonSequence, .binary):
       return writer.append(base64: data, from: offset, reserving: reserve)
     case (.raw, _):
-      let end = offset + min(data.count - offset, writer.room)
+      let end = offset + min(data.count - offset, writer.room - reserve)
       writer.append(data.extracting(offset..<end))
       return end
     }

@@ -83,7 +83,14 @@ import Testing
     #expect(text(encoding(.ndjson), head, "") == "\n")
     #expect(text(encoding(.jsonSequence), head, "{\n1\u{1e}}") == "\u{1e}{\n1 }\n")
     #expect(text(encoding(.raw, .binary), head, "a\r\n\u{0}") == "a\r\n\u{0}")
-    #expect(text(encoding(.raw, .text), head, "") == "")
+  }
+
+  @Test(arguments: [EventEncoding.Content.json, .text]) func rawEventsOfTextEndLines(content: EventEncoding.Content) {
+    for (data, line) in [
+      ("a", "a\n"), ("", "\n"), ("a\n", "a\n"), ("a\r\n", "a\r\n"), ("a\nb", "a\nb\n"), ("\n", "\n"),
+    ] {
+      #expect(text(encoding(.raw, content), head, data) == line)
+    }
   }
 
   @Test func envelopeEmbedsJSONAndQuotesText() {
@@ -126,7 +133,7 @@ import Testing
   /// A response can continue with events of another type if they are written in the same way.
   @Test func encodingsThatWriteTheSameAreEqual() {
     #expect(encoding(.serverSentEvents, .json) == encoding(.serverSentEvents, .text))
-    #expect(encoding(.raw, .json) == encoding(.raw, .binary))
+    #expect(encoding(.raw, .json) == encoding(.raw, .text) && encoding(.raw, .text) != encoding(.raw, .binary))
     #expect(encoding(.ndjson, .json, hasEnvelope: true).with(.text) == encoding(.ndjson, .text, hasEnvelope: true))
     #expect(encoding(.ndjson).with(.text) == nil && encoding(.serverSentEvents).with(.binary) == nil)
   }
@@ -197,7 +204,7 @@ import Testing
     #expect(Chunk.byteCount(dataByteCount: 16) == chunk.count)
     let none: [UInt8] = []
     var next: Int?
-    let empty = written { next = encoding(.raw).writeChunk(EventHead(), none.span, to: &$0) }
+    let empty = written { next = encoding(.raw, .binary).writeChunk(EventHead(), none.span, to: &$0) }
     #expect(next == 0 && empty.isEmpty)
   }
 

@@ -63,7 +63,7 @@ import Testing
       #expect(response.status == 200 && response.isComplete)
       switch query {
       case "": #expect(response.body == events[0])
-      case "as=raw": #expect(response.body == events.flatMap(\.self))
+      case "as=raw": #expect(response.body == events.flatMap { $0 + [10] })
       case "as=ndjson": #expect(response.text == String(repeating: text + "\n", count: 20))
       case "as=ndjson&ids=1":
         let lines = response.text.split(separator: "\n")

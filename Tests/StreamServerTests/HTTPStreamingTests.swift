@@ -95,7 +95,7 @@ import Testing
       case "sse": #expect(ParsedEvent.all(in: response.text).first?.data == text)
       case "ndjson": #expect(response.text == text + "\n")
       case "ndjson&ids=1": #expect(response.text.hasSuffix(",\"data\":" + text + "}\n"))
-      default: #expect(response.text == text)
+      default: #expect(response.text == text + "\n")
       }
     }
   }

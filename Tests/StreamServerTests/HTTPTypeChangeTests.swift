@@ -23,7 +23,7 @@ import Testing
     (json, image, "as=json-seq", 406), (json, text, "as=ndjson&ids=1", 200), (text, json, "as=ndjson&ids=1", 200),
     (text, image, "as=ndjson&ids=1", 200), (image, text, "as=json-seq&ids=1", 200),
     (text, "text/html", "as=ndjson&ids=1", nil), (image, "image/gif", "as=ndjson&ids=1", nil),
-    (json, image, "as=raw", nil), (text, json, "as=raw", nil),
+    (json, image, "as=raw", 200), (text, json, "as=raw", nil), (image, "image/gif", "as=raw", nil),
   ]
 
   private static func configuration(_ name: String, _ type: String) -> StreamConfiguration {

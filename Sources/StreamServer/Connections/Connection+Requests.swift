@@ -295,6 +295,8 @@ extension Connection {
   private static func typeFailure(of stream: ServedStream, _ format: EventFormat) -> RequestFailure? {
     guard case .body(let encoding, _) = format.encoding else { return nil }
     let type = stream.configuration.type
+    // A process of an earlier version has left out the separators, and goes on so.
+    if encoding.format == .raw, encoding.content == .binary { return nil }
     guard encoding.with(EventEncoding.Content(ofType: type)) != encoding else { return nil }
     return .canceled("the type of \"\(stream.name)\" is \(type) now")
   }
