@@ -74,6 +74,24 @@ import Testing
     }
   }
 
+  @Test func theHoleIsAGapAndNothingThatAFilterHasLeftOut() async throws {
+    try await withServer { harness in
+      func event(_ number: Int) -> [UInt8] { Array("{\"n\":\(number)}".utf8) }
+      _ = try add(harness, before: EventBatch((1...3).map(event)), after: [event(9)]) { $0.type = "application/json" }
+      let client = try WireClient.ready(harness.path)
+      for index in 0..<20 {
+        client.subscribe("s", credit: 1, options: #"{"gaps":true,"where":{"/n":9}}"#, id: UInt32(2 * index + 1))
+      }
+      for _ in 0..<20 {
+        let metadata = try client.payload().metadata
+        let numbers = stride(from: 16, to: metadata.count, by: 8).map { start in
+          metadata[start..<start + 8].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        }
+        #expect(numbers == [3, .max], "events left out, and the gap")
+      }
+    }
+  }
+
   @Test func demandPastTheHoleIsRequestedFromTheSource() async throws {
     try await withServer { harness in
       let source = try add(harness, before: [[1], [2]], start: .whileSubscribed(linger: .zero))

@@ -193,8 +193,11 @@ import ReplayLog
     let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
     guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
     else { return }
-    // The hole may have come since the last fill.
-    if cross(storage) { return }
+    // The hole may have come since the last fill. Events that do not fit are passed up to it only: it is a gap.
+    guard storage.skip(end.position) == end.position else {
+      if pieceCount > 0 { _ = cross(storage) }
+      return
+    }
     let runEnd = storage.endOfRun(from: end.position)
     let records = storage.records(in: end.position..<runEnd)
     let writer = writer
