@@ -11,6 +11,8 @@ final class ShardStreams {
   private var asked: Set<Int> = []
   /// Shards whose first answer is missing.
   private var awaited: Set<Int> = []
+  /// Shards whose stream was not there. It is made once all others have answered: a host that does not fit them makes none.
+  private var missing: Set<Int> = []
   private var isReady = false
   private var hasStream = false
 
@@ -35,9 +37,23 @@ final class ShardStreams {
     ask("INFO", about: shard, []) { [self] answer in
       switch JetStreamAnswer.failure(answer)?.code {
       case nil: check(answer, shard)
-      case JetStreamAnswer.Failure.streamNotFound where !isMade: make(shard)
+      case JetStreamAnswer.Failure.streamNotFound where !isMade:
+        if isReady { return make(shard) }
+        missing.insert(shard)
+        makeMissing()
       case _: refused(shard, answer)
       }
+    }
+  }
+
+  /// Makes the first shard's stream first: of hosts with different numbers of shards that begin at once, the one that has made
+  /// it makes the others.
+  private func makeMissing() {
+    guard awaited == missing, let first = missing.min() else { return }
+    let shards = first == 0 ? [first] : missing.sorted()
+    for shard in shards {
+      missing.remove(shard)
+      make(shard)
     }
   }
 
@@ -81,6 +97,7 @@ final class ShardStreams {
         look(at: shard)
       }
     }
+    makeMissing()
     guard !isReady, awaited.isEmpty else { return }
     guard hasStream else {
       return fail("JetStream does not answer about the stream \(engine.names.stream(shard))")

@@ -201,6 +201,8 @@ func connectedHost(_ broker: Broker, shards: Int = 1) async throws -> FleetHost 
       #expect(second.reports.reasons.first?.hasSuffix(reason) == true, "\(second.reports.reasons)")
       #expect(second.reports.connections == 0)
     }
+    let third = await first.request("$JS.API.STREAM.INFO.streamd-test-2", "")
+    #expect(third?.contains("stream not found") == true, "the host with three shards has made the third log")
     // One of an earlier version, or of an operator, does not say it.
     let old = await first.request("$JS.API.STREAM.INFO.streamd-test-0", "")
     #expect(old?.contains("\"description\":\"Records of a streamd fleet. Shards: 2\"") == true)
