@@ -149,12 +149,13 @@ extension Page {
             await readLines(answer.body, name, signal);
           } else {
             const detail = (await answer.json()).detail ?? answer.statusText;
-            if (name !== null && answer.status !== 503) {
+            const isForToken = answer.status === 401;
+            if (isForToken && refusedToken !== token) [refusedToken, byId("access").open] = [token, true];
+            if (name !== null && answer.status !== 503 && !(isForToken && token)) {
               refuse(detail);
               continue;
             }
             problem = detail;
-            byId("access").open ||= answer.status === 401;
             wait = Math.max(wait, 1000 * Math.min(60, Number(answer.headers.get("Retry-After")) || 0));
           }
         } catch {}
@@ -182,21 +183,32 @@ extension Page {
 
     // The token is in the storage of this tab alone, also over a reload; a browser may refuse the storage.
 
-    let token = "";
-    try { token = sessionStorage.getItem("token") ?? ""; } catch {}
+    const storageKey = "streamd-token";
+    let token = "", refusedToken = null;
+    try { token = sessionStorage.getItem(storageKey) ?? ""; } catch {}
+    if (!/^[\x21-\x7e]*$/.test(token)) token = "";  // what a header cannot have
 
     const authorization = () => token ? { Authorization: `Bearer ${token}` } : {};
 
     function showToken() {
       byId("forget").hidden = !token;
-      setText(byId("token-status"), token ? "In use" : "");
+      setText(byId("token-status"), token ? "Sent with each request" : "");
+      byId("access").open ||= token !== "";
     }
 
     function setToken(text) {
       token = text;
-      try { sessionStorage.setItem("token", token); } catch {}
+      try { sessionStorage.setItem(storageKey, token); } catch {}
       byId("token").value = "";
       showToken();
+      if (selected !== null) deselect();
+      clearEvents();
+      for (const [name, row] of rows) {
+        observer.unobserve(row.node);
+        rows.delete(name);
+      }
+      arrange();
+      byId("token").focus();
       [refusal, delay] = ["", 1000];
       restart();
     }
