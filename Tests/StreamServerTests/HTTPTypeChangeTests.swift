@@ -64,9 +64,8 @@ import Testing
   /// An event that fits the new type.
   private static func event(ends: Bool) -> [UInt8] { ends ? [0, 10, 13, 255] : [50] }
 
-  @Test(arguments: changes) func aResponseEndsIfItCannotContinue(old: String, new: String, query: String, status: Int?)
-    async throws
-  {
+  @Test(arguments: changes + [(image, text, "as=raw", 200), (image, json, "as=raw", 200)])
+  func aResponseEndsIfItCannotContinue(old: String, new: String, query: String, status: Int?) async throws {
     let (event, ends) = (Self.event(ends: status != nil), status != nil)
     try await withServer { harness in
       let source = try harness.add("s") { $0 = Self.configuration("s", old) }

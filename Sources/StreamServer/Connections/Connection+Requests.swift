@@ -295,8 +295,6 @@ extension Connection {
   private static func typeFailure(of stream: ServedStream, _ format: EventFormat) -> RequestFailure? {
     guard case .body(let encoding, _) = format.encoding else { return nil }
     let type = stream.configuration.type
-    // A process of an earlier version has left out the separators, and goes on so.
-    if encoding.format == .raw, encoding.content == .binary { return nil }
     guard encoding.with(EventEncoding.Content(ofType: type)) != encoding else { return nil }
     return .canceled("the type of \"\(stream.name)\" is \(type) now")
   }
@@ -330,7 +328,8 @@ extension Connection {
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
       state: refresh(stream) ? .idle : .updating(beginsWithNewest: true), gap: former.reportsGaps ? .unknown : nil)
-    machine.resume(leftOut: former.notes.leftOut, sentAt: former.notes.sentAt)
+    let notes = subscription.machine.notes  // with what the group of its filter has left out meanwhile
+    machine.resume(leftOut: notes.leftOut, sentAt: notes.sentAt)
     lane.add(insert(subscription.request, lane, machine, extras))
   }
 
@@ -345,7 +344,14 @@ extension Connection {
       return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
-    if let failure = Self.typeFailure(of: stream, saved.format) { return sendFailure(request, failure) }
+    // A process of an earlier version has left out the separators of raw text: the response goes on so.
+    let isBare =
+      if case .body(let encoding, _) = saved.format.encoding {
+        encoding.format == .raw && encoding.content == .binary
+      } else {
+        false
+      }
+    if !isBare, let failure = Self.typeFailure(of: stream, saved.format) { return sendFailure(request, failure) }
     guard let cursor = saved.state == nil ? stream.restored(saved.cursor) : saved.cursor else {
       return sendFailure(
         request, .lagged("lagged: event \(saved.cursor.position) was lost after a part of it had been sent"))

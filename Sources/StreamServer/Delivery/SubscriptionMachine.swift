@@ -203,9 +203,11 @@ struct SubscriptionMachine: Equatable {
   private(set) var notes: Notes {
     get { boxedNotes?.value ?? Notes() }
     set {
-      if boxedNotes != nil {
+      if newValue == Notes(), !format.counts {
+        boxedNotes = nil
+      } else if boxedNotes != nil {
         boxedNotes?.value = newValue
-      } else if newValue != Notes() {
+      } else {
         boxedNotes = Boxed(value: newValue)
       }
     }
