@@ -118,7 +118,7 @@ def system_streams_are_in_their_page(installation):
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
     stream, upstream, whole = ("enum CodingKeys" + part for part in statistics.split("private enum CodingKeys")[1:])
     each, history = (protocol / "HistorySnapshot.swift").read_text().split("private enum CodingKeys")[1:]
-    served = (PROJECT / "Sources" / "StreamServer" / "Streams" / "ServedStream.swift").read_text()
+    served = (PROJECT / "Sources" / "StreamServer" / "Streams" / "ServedStream+Catalogue.swift").read_text()
     shared, entry = (protocol / "CatalogueEntry.swift").read_text().rsplit("private enum CodingKeys", 1)
     states = re.search(r"func state\(showsNames.*?\n  }\n", served, re.S)[0]
     wanted = {
@@ -144,7 +144,7 @@ def system_streams_are_in_their_page(installation):
 def columns_are_in_their_page(installation):
     """the columns of streamctl's tables and those in its manual are the same"""
     page = source(installation, PAGES[1])
-    for heading, file in [("streamctl list", "StreamTable"), ("streamctl clients", "ClientTable"), ("streamctl top", "TopTable")]:
+    for heading, file in [("streamctl list", "StreamListing"), ("streamctl clients", "ClientTable"), ("streamctl top", "TopTable")]:
         text = (PROJECT / "Sources" / "streamctl" / f"{file}.swift").read_text()
         columns = re.findall(r'"([^"]+)"', re.search(r"let header = \[(.*?)\]", text, re.S)[1])
         part = re.search(rf"^\.Ss {heading}\n(.*?)^\.S[sh] ", page, re.M | re.S)

@@ -36,7 +36,7 @@ struct JQAnswerTests {
     }
     #expect(JQAnswer([0, 1, 255, 255, 255, 255, 1]) == nil)
     #expect(JQAnswer([0, 4, 0, 0, 0, 0]) == nil, "a key without bytes")
-    #expect(JQAnswer([0, 4, 1, 4, 0, 0] + [UInt8](repeating: 1, count: 1025)) == nil, "a key of 1,025 bytes")
+    #expect(JQAnswer([0, 4, 2, 4, 0, 0] + [UInt8](repeating: 1, count: 1026)) == nil, "a key of 1,026 bytes")
   }
 
   @Test func comparedAreTheResultsOfTheSecondProgram() throws {
@@ -75,7 +75,7 @@ struct JQAnswerTests {
       ("\"a\"", "sa", nil), ("1.50", "n15e1", nil), ("true", "t", nil), ("null", nil, nil), ("[]", nil, nil),
       ("empty", nil, nil), ("1, 2", nil, "key: 2 outputs, where one at most is expected"),
       ("error(\"no\")", nil, "key: no"),
-      ("\"x\" * 1024", nil, nil),
+      ("\"x\" * 1025", nil, nil),
     ] as [(String, String?, String?)])
   func keyIsTheOnlyResultIfThatIsAScalar(program: String, key: String?, failure: String?) throws {
     let answer = JQWorker.answer(Array("1".utf8), [nil, nil, try JQProgram(program), nil])

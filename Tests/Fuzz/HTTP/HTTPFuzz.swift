@@ -145,7 +145,9 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
         precondition(encoding.write(head, data.span, to: &writer) == data.count, "an event exceeds its size")
         precondition(writer.room == 0, "an event is smaller than its size")
       }
-      if encoding.content == .text, format != .serverSentEvents {
+      if format == .raw {
+        precondition(encoding.content == .binary || whole.last == 10, "a raw event does not end its line")
+      } else if encoding.content == .text, format != .serverSentEvents {
         precondition(String(validating: whole, as: UTF8.self) != nil, "a string is not valid UTF-8")
       }
       if format == .ndjson { precondition(whole.firstIndex(of: 10) == whole.count - 1, "an event has several lines") }
