@@ -22,6 +22,8 @@ struct EventResponse {
   let isChunked: Bool
   let onLag: String
   private let isFromState: Bool
+  /// Whether raw events end lines.
+  private let isText: Bool
   /// For each stream.
   private(set) var subscriptions: [Subscription]
   private var reader: EventReader
@@ -60,6 +62,7 @@ struct EventResponse {
     reader = EventReader(
       format, hasEnvelope: hasEnvelope,
       isText: Dictionary(zip(streams, types.map { $0.hasPrefix("text/") })) { first, _ in first }, client: client.name)
+    isText = types[0] != "image/png"
     gaps = streams.map { _ in nil }
     covered = streams.map { _ in 0 }
     changes = world.changes
@@ -221,10 +224,16 @@ struct EventResponse {
   private mutating func receiveRaw(_ count: Int, _ client: Client) {
     let (bytes, place) = reader.rest
     let last = subscriptions[0].last ?? first ?? 0
-    if let id = client.world.truths[streams[0]]?.id(after: last, of: bytes, as: .exact) {
+    // The line feed of a text is its own, or one that was added. Another type may be in effect since another process.
+    let isLine = bytes.last == UInt8(ascii: "\n")
+    var candidates: [[UInt8]] = []
+    if isLine, isText || client.world.changes != changes { candidates.append(bytes.dropLast()) }
+    if isLine || !isText || client.world.changes != changes { candidates.append(bytes) }
+    for data in candidates {
+      guard let id = client.world.truths[streams[0]]?.id(after: last, of: data, as: .exact) else { continue }
       reader.drop()
       subscriptions[0].begins(at: place, client)
-      return receive(id, nil, bytes, 0, at: place, client)
+      return receive(id, nil, data, 0, at: place, client)
     }
     require(
       count >= 4096, "same id, same bytes",
