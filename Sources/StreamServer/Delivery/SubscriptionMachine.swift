@@ -200,17 +200,13 @@ struct SubscriptionMachine: Equatable {
     if let gap { miss(gap) }
   }
 
-  private(set) var notes: Notes {
-    get { boxedNotes?.value ?? Notes() }
-    set {
-      if newValue == Notes(), !format.counts {
-        boxedNotes = nil
-      } else if boxedNotes != nil {
-        boxedNotes?.value = newValue
-      } else {
-        boxedNotes = Boxed(value: newValue)
-      }
-    }
+  var notes: Notes { boxedNotes?.value ?? Notes() }
+
+  /// A subscription with a filter keeps its memory for the next events that are left out.
+  private mutating func edit(_ change: (inout Notes) -> Void) {
+    if boxedNotes == nil { boxedNotes = Boxed(Notes()) }
+    boxedNotes?.edit(change)
+    if !format.counts, boxedNotes?.value == Notes() { boxedNotes = nil }
   }
 
   /// The gap before the event at its cursor.
@@ -303,8 +299,10 @@ struct SubscriptionMachine: Equatable {
       return Actions(.passed(from: position), .enqueue)
     case .readState(let end, let leftOut, let isEnd):
       cursor = Cursor(position: end)
-      notes.leftOut = leftOut
-      if isEnd { notes.isReadingState = false }
+      edit {
+        $0.leftOut = leftOut
+        if isEnd { $0.isReadingState = false }
+      }
       return Actions(isEnd ? .endState : .none, .skipped(from: position), .enqueue)
     case .nothing where hasEnded: return Actions(.finish)
     case .events where demand > .none, .marker where demand > .none: return Actions(.send)
@@ -339,16 +337,16 @@ struct SubscriptionMachine: Equatable {
   private mutating func note(_ written: Written, at now: UInt64) -> Bool {
     guard written.hasBegun, boxedNotes != nil || written.gap != .none || hasMarkers || written.leftOut > 0
     else { return written.isLast }
-    var notes = notes
-    defer { self.notes = notes }
-    notes.gap = reportsGaps ? written.gap : .none
-    notes.leftOut = written.leftOut
-    if notes.isReadingState { notes.stateCount += UInt64(written.count) }
-    if written.isStateEnd { notes.isReadingState = false }
-    // Its first marker follows.
-    guard written.isMarker || notes.sentAt != nil else { return written.isLast && !hasMarkers }
-    notes.sentAt = now
-    return written.isLast
+    let (reportsGaps, hasMarkers) = (reportsGaps, hasMarkers)
+    var mayWait = true
+    edit { notes in
+      notes.gap = reportsGaps ? written.gap : .none
+      notes.leftOut = written.leftOut
+      if notes.isReadingState { notes.stateCount += UInt64(written.count) }
+      if written.isStateEnd { notes.isReadingState = false }
+      if written.isMarker || notes.sentAt != nil { notes.sentAt = now } else { mayWait = !hasMarkers }
+    }
+    return written.isLast && mayWait  // otherwise its first marker follows
   }
 
   private mutating func next(isWhole: Bool, isLast: Bool, hasEnded: Bool, isAnswered: Bool) -> Action {
@@ -371,23 +369,22 @@ struct SubscriptionMachine: Equatable {
 
   /// Adds missed events before the cursor.
   mutating func miss(_ more: Gap) {
-    if reportsGaps, more != .none { notes.gap += more }
+    if reportsGaps, more != .none { edit { $0.gap += more } }
   }
 
   /// Events up to a position were looked at, which do not fit the filter.
   mutating func leaveOut(_ count: UInt64, upTo position: UInt64) {
     cursor = Cursor(position: position)
-    notes.leftOut += count
+    edit { $0.leftOut += count }
   }
 
   /// It begins with a state.
-  mutating func readState() { notes.isReadingState = true }
+  mutating func readState() { edit { $0.isReadingState = true } }
 
   /// It continues one that was sent payloads before.
   /// - Parameter sentAt: as in `Notes`.
   mutating func resume(leftOut: UInt64, sentAt: UInt64?) {
-    notes.leftOut = leftOut
-    notes.sentAt = sentAt
+    edit { ($0.leftOut, $0.sentAt) = (leftOut, sentAt) }
   }
 
   /// Whether a marker is due if there is nothing else to send.
@@ -412,11 +409,13 @@ private struct Boxed<Value: Equatable>: Equatable {
 
   private var storage: Storage
 
-  init(value: Value) { storage = Storage(value) }
+  init(_ value: Value) { storage = Storage(value) }
 
-  var value: Value {
-    get { storage.value }
-    set { if isKnownUniquelyReferenced(&storage) { storage.value = newValue } else { storage = Storage(newValue) } }
+  var value: Value { storage.value }
+
+  mutating func edit(_ change: (inout Value) -> Void) {
+    if !isKnownUniquelyReferenced(&storage) { storage = Storage(storage.value) }
+    change(&storage.value)
   }
 
   static func == (one: Boxed, other: Boxed) -> Bool { one.value == other.value }

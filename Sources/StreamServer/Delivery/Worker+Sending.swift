@@ -144,16 +144,19 @@ extension Worker {
       return 1
     }
     let block = block(for: format)
-    let (machine, extras) = (subscription.machine, subscription.extras)
+    // No copy of the machine outlives this: its notes would be copied at their next change.
+    let extras = subscription.extras
+    let notes = subscription.machine.notes
     var subscriber = EventBlock.Subscriber(
-      before: .init(gap: machine.gap, leftOut: machine.notes.leftOut), request: subscription.request,
+      before: .init(gap: notes.gap, leftOut: notes.leftOut), request: subscription.request,
       label: format.isNamed ? subscription.connection.label(of: subscription) : nil, verdicts: extras?.verdicts,
-      isMarkerDue: machine.isMarkerDue(at: loop.now, after: limits.markerInterval))
+      isMarkerDue: subscription.machine.isMarkerDue(at: loop.now, after: limits.markerInterval))
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
-      extras?.continueReading(in: storage, from: machine.cursor.position)
+      extras?.continueReading(in: storage, from: subscription.cursor.position)
       subscriber.reading = extras?.reading
-      let finding = block.fill(from: storage, for: machine, subscriber, subscription.lane.stream.jsonVerdicts)
+      let finding = block.fill(
+        from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
       return (finding, completion != nil)
     }
     let actions = subscription.machine.found(finding, hasEnded: hasEnded)
