@@ -1,6 +1,6 @@
 import TaggedFields
 
-/// Which host wants which stream, and what the leader knows of that.
+/// The demand for streams: the machine knows whether this host wants an event, and a leader whether any other one does.
 extension FleetMachine {
   /// This host's demand for a stream has changed; also of a stream that `setStreams` will bring.
   package func wants(_ stream: String, _ isWanted: Bool, at now: UInt64) -> [Action] {

@@ -1,6 +1,6 @@
 import Events
 
-/// What holds now.
+/// The present state, for callers; nothing here changes it.
 extension FleetMachine {
   /// The state of a stream in the fleet.
   package struct Status: Equatable, Sendable {
@@ -53,7 +53,7 @@ extension FleetMachine {
     shards[shard(of: stream)]?.heads[stream].flatMap { $0.time > 0 ? $0.time : nil }
   }
 
-  /// What is left of the schedule in the stream's last record.
+  /// The rest of the schedule in the stream's last record.
   ///
   /// By this host's monotonic clock if it has received the record when it was appended. Otherwise by the wall clocks, which
   /// may differ; then it waits for no longer than the record says. Nothing of another definition's schedule is left.

@@ -78,7 +78,7 @@ package final class FleetMachine {
     /// The heads after what is under way, on a leader.
     var ahead: [String: StreamHead] = [:]
     var isLeading = false
-    /// What a leader is to submit, in order.
+    /// The records that a leader is to submit, in order.
     var waiting: [FleetRecord] = []
     /// The bytes of what waits: fetched here, and published.
     var waitingByteCounts = (fetched: 0, published: 0)

@@ -29,7 +29,7 @@ extension ShardMachine {
         guard count < Self.voidLimit else { return rebase(isForVoids: true) }
         voidCount = count + 1
       }
-      // What is under way was written without it.
+      // The entries under way were written without it.
       if !isOwn, !submitted.isEmpty { return [.ignore(sequence: position.sequence)] + read() }
       return [.ignore(sequence: position.sequence)]
     }
@@ -97,7 +97,7 @@ extension ShardMachine {
     // Those before it were appended with the present chain: only the last one's checksum matters.
     var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
     let start = former == nil ? 0 : index
-    // What follows a renewed claim has its term, and that may be appended at another place than the last time.
+    // An entry after a renewed claim has the claim's term, and the claim may be appended at another place than the last time.
     let claimed = submitted.firstIndex { if case .claim = $0.content { true } else { false } }
     for place in start..<submitted.count {
       if let claimed, claimed < place, case .part(var part) = submitted[place].content {

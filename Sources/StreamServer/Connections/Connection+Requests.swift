@@ -344,7 +344,7 @@ extension Connection {
       return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
-    // A process of an earlier version has left out the separators of raw text: the response goes on so.
+    // An earlier version has written raw text without separators: the response continues without them.
     let isBare =
       if case .body(let encoding, _) = saved.format.encoding {
         encoding.format == .raw && encoding.content == .binary

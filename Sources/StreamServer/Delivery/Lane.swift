@@ -6,7 +6,8 @@ import Synchronization
 /// The subscriptions to one stream on one event loop; the log's reader on that loop.
 ///
 /// The log notifies a lane at most once per turn that it grew, however many subscriptions the lane has; the lane then
-/// queues the ones that wait. Subscriptions without demand are in no list that is walked, except at the stream's end.
+/// queues the ones that wait. Subscriptions without demand are visited at the stream's end, when it stalls, and to
+/// measure the lag.
 final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for `logDidChange` and its two atomics
   let stream: ServedStream
   let counters: LaneCounters

@@ -9,7 +9,7 @@ struct StateReading {
   let origin: KeyedState.Origin
 }
 
-/// What few subscriptions have besides their machine: a filter, or a state to read first.
+/// The filter, or the state to read first, that few subscriptions have besides their machine.
 final class SubscriptionExtras {
   /// The verdicts of its filter; nil: it receives every event.
   let verdicts: FilterVerdicts?

@@ -140,7 +140,7 @@ struct SubscriptionMachine: Equatable {
     case inGap(end: UInt64)
   }
 
-  /// What a write has sent.
+  /// The result of a write.
   struct Written: Equatable {
     /// Events whose last byte was written, or buffered as the rest of a frame; each costs one unit of demand.
     var count: Int
@@ -160,7 +160,7 @@ struct SubscriptionMachine: Equatable {
     var isStateEnd = false
   }
 
-  /// What few subscriptions have to report, or to know of what they were sent.
+  /// The notes that few subscriptions have, on what the next payload reports and on what they were sent.
   struct Notes: Equatable {
     /// Missed events before the cursor.
     var gap = Gap.none

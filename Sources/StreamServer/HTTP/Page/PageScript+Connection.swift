@@ -1,5 +1,5 @@
 extension Page {
-  /// What the server sends, and the connection to it.
+  /// The connection to the server, and the handling of its snapshots.
   static let connectionScript = #"""
 
     // What the server sends.

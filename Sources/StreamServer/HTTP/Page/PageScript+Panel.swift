@@ -162,7 +162,7 @@ extension Page {
     addEventListener("pagehide", release);
     addEventListener("pageshow", take);
     document.addEventListener("visibilitychange", () => document.hidden ? release() : take());
-    // A reload needs a connection before the page is hidden; if the page stays, it goes on.
+    // A reload needs a connection before the page is hidden; if the page stays, a new one is made.
     addEventListener("beforeunload", () => { release(); setTimeout(take, 2000); });
     setInterval(() => {
       if (phase === "live" && Date.now() - receivedAt > silentTime) {
