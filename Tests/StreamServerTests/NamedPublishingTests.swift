@@ -382,7 +382,7 @@ import Testing
     publishSource.interrupt()
     publishSource.receive(subscriber: later)
     #expect(later.batches.withLock { $0.isEmpty })
-    #expect(throws: PublishSource.Obstacle.inUse) { try publishSource.join(gone, firstNumber: 1) {} }
+    #expect(throws: PublishingObstacle.nameInUse) { try publishSource.join(gone, firstNumber: 1) {} }
     publishSource.admitNamed(nil)
     let batches = later.batches.withLock { $0 }
     #expect(batches.map { Array($0) } == [[[9]]])
@@ -398,7 +398,7 @@ import Testing
     for number in 0..<UInt8(PublisherMarks.capacity) {
       _ = try source.join(PublisherKey([number], of: user), firstNumber: 1, isRestored: true) {}
     }
-    #expect(throws: PublishSource.Obstacle.tooMany(count: 64, free: 0)) {
+    #expect(throws: PublishingObstacle.tooManyNames(count: 64, free: 0)) {
       try source.join(PublisherKey([64], of: user), firstNumber: 1, isRestored: true) {}
     }
   }

@@ -323,11 +323,7 @@ class RSocketConnection: Connection {
     guard let stream = worker.streams[saved.stream] else {
       return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
     }
-    guard let source = stream.publishSource else {
-      return sendFailure(request, .canceled("\"\(saved.stream)\" no longer accepts values"))
-    }
-    guard admits(stream.configuration.write) else { return refuse(request, mayNotWrite(stream)) }
-    needInbound().restore(saved, to: stream, source)
+    needInbound().restore(saved, to: stream)
   }
 
   override func finishRestoringProtocol() {

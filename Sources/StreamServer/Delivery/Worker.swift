@@ -54,8 +54,8 @@ import Synchronization
   var outputRound = Fifo<UserShare>()
   /// For each format that has been used.
   var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
-  /// Connections whose responses wait for metrics.
-  private var waitingForMetrics: [MetricsCache.Key: [HTTPConnection]] = [:]
+  /// Responses that wait for metrics.
+  private var waitingForMetrics: [MetricsCache.Key: [MetricsResponse]] = [:]
   private var isStopping = false
   /// Called once the last connection is closed.
   private var stopped: (@Sendable () -> Void)?
@@ -254,15 +254,15 @@ import Synchronization
 
   // MARK: Metrics
 
-  /// Requests metrics for a connection, which gets them on the loop. Connections that request the same share them.
+  /// Requests metrics for a response, which gets them on the loop. Responses with the same metrics share them.
   /// - Returns: false if there are too many renderings.
-  func requestMetrics(_ key: MetricsCache.Key, for connection: HTTPConnection) -> Bool {
+  func requestMetrics(_ key: MetricsCache.Key, for response: MetricsResponse) -> Bool {
     loop.assertOnLoop()
-    guard waitingForMetrics[key]?.append(connection) == nil else { return true }
-    waitingForMetrics[key] = [connection]
+    guard waitingForMetrics[key]?.append(response) == nil else { return true }
+    waitingForMetrics[key] = [response]
     let isAccepted = systemStreams.metrics.request(key) { [self] text in
       loop.execute { [self] in
-        for connection in waitingForMetrics.removeValue(forKey: key) ?? [] { connection.metricsAreRendered(text, key) }
+        for response in waitingForMetrics.removeValue(forKey: key) ?? [] { response.isRendered(text) }
       }
     }
     if !isAccepted { waitingForMetrics[key] = nil }

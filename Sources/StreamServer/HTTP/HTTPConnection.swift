@@ -11,24 +11,6 @@ import StreamRuntime
 ///
 /// One request is in progress; what follows it waits in the socket. A streaming response is the connection's last.
 final class HTTPConnection: Connection {
-  /// What the connection does.
-  enum Exchange {
-    /// Waits for a request, or for the rest of its head. Can become any other.
-    case head
-    /// A response that waits for an event. Can become: head, streaming, finishing.
-    case waiting(WaitingResponse)
-    /// A response that waits for its body to be rendered. Can become: head, finishing.
-    case rendering(MetricsResponse)
-    /// A request that brings values. Can become: head, finishing.
-    case publishing(PublishingRequest)
-    /// A response whose body is events. Can become: head (after a single event), finishing.
-    case streaming(StreamingResponse)
-    /// The last response is complete, and a part of it unsent. Can become: draining.
-    case finishing
-    /// Everything is sent, and the peer knows. What it still sends is discarded, so that it reads the response.
-    case draining(discarded: Int)
-  }
-
   /// A head of which a part has arrived.
   private final class PartialHead {
     var parser: RequestParser
@@ -37,7 +19,8 @@ final class HTTPConnection: Connection {
     init(_ parser: RequestParser, _ bytes: [UInt8]) { (self.parser, self.bytes) = (parser, bytes) }
   }
 
-  private(set) var exchange = Exchange.head
+  /// The request in progress; nil: waits for one, or for the rest of its head.
+  private(set) var exchange: Exchange?
   /// When something was sent last, for the comments of an event stream; of another response, when its client was last
   /// seen to read.
   var sentAt: UInt64 = 0
@@ -55,8 +38,6 @@ final class HTTPConnection: Connection {
   var times: HTTPTimes { worker.limits.http }
   /// While more than this is unsent, requests wait: a request of a few bytes may have a response of many.
   private static let outputLimit = 64 << 10
-  /// How much a client may send after its last response.
-  private static let drainBytes = 1 << 20
   /// The limit of a head in part: more is not needed to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
@@ -92,33 +73,14 @@ final class HTTPConnection: Connection {
   override var isEstablished: Bool { hasRequested }
   override var protocolName: String { "http" }
 
-  override var publishedStreams: [String] {
-    if case .publishing(let request) = exchange { [request.stream.name] } else { [] }
-  }
-
-  override var requestCount: Int {
-    switch exchange {
-    case .head, .finishing, .draining: 0
-    case .waiting, .rendering, .publishing: 1
-    case .streaming(let response): response.streamCount
-    }
-  }
+  override var publishedStreams: [String] { exchange?.publishedStream.map { [$0.name] } ?? [] }
+  override var requestCount: Int { exchange?.requestCount ?? 0 }
 
   override var heldByteCount: Int {
-    var count = pending.count + (partialHead?.bytes.count ?? 0)
-    if case .publishing(let request) = exchange { count += request.heldByteCount }
-    return count
+    pending.count + (partialHead?.bytes.count ?? 0) + (exchange?.heldByteCount ?? 0)
   }
 
-  override var holdsInput: Bool {
-    switch exchange {
-    case .head: !pending.isEmpty
-    case .draining: false
-    case .waiting, .rendering, .streaming, .finishing: true
-    case .publishing(let request): request.holdsInput
-    }
-  }
-
+  override var holdsInput: Bool { exchange?.holdsInput ?? !pending.isEmpty }
   override var answerByteCount: Int { output.count }
 
   override func takeAnswers() -> [UInt8] {
@@ -127,52 +89,35 @@ final class HTTPConnection: Connection {
     return taken
   }
 
-  override var hasInbound: Bool {
-    if case .publishing = exchange { true } else { false }
-  }
+  override var hasInbound: Bool { exchange?.publishedStream != nil }
+  override var hasOutbound: Bool { !hasLostReader && exchange?.hasOutbound ?? hasUnsent }
 
-  override var hasOutbound: Bool {
-    guard !hasLostReader else { return false }
-    switch exchange {
-    case .head: return hasUnsent
-    case .waiting, .rendering, .streaming, .finishing: return true
-    case .publishing(let request): return request.isComplete
-    case .draining: return false
-    }
-  }
-
-  override func takeTurn() -> Bool { sendMetrics() }
+  override func takeTurn() -> Bool { exchange?.takeTurn() ?? false }
   override func save() -> SavedConnection? { saveExchange() }
   override func restore(_ saved: SavedConnection) { restoreExchange(saved) }
   override func finishRestoringProtocol() { continueExchange() }
-  override func answer(_ subscription: StreamSubscription) { answerWaiting(subscription) }
-  override func label(of subscription: StreamSubscription) -> EventLabel? { makeLabel(of: subscription) }
-  override func didSend(_ subscription: StreamSubscription, isAll: Bool) { continueAfter(subscription, isAll: isAll) }
-  override func sendCompletion(_ request: RequestID) { completeStream(request) }
-  override func sendFailure(_ request: RequestID, _ failure: RequestFailure) { failStream(request, failure) }
-  override func didRemove() { endIfDue() }
-  override func reapplyWriteAccess() { reapplyPublishingAccess() }
+  override func answer(_ subscription: StreamSubscription) { exchange?.answer(subscription) }
+  override func label(of subscription: StreamSubscription) -> EventLabel? { exchange?.label(of: subscription) }
+  override func didSend(_ subscription: StreamSubscription, isAll: Bool) {
+    exchange?.didSend(subscription, isAll: isAll)
+  }
+  override func sendCompletion(_ request: RequestID) { exchange?.complete(request) }
+  override func sendFailure(_ request: RequestID, _ failure: RequestFailure) { exchange?.fail(request, failure) }
+  override func didRemove() { exchange?.didRemove() }
+  override func reapplyWriteAccess() { if phase == .open { exchange?.reapplyWriteAccess() } }
 
   override func didWriteAll() {
-    switch exchange {
-    case .finishing: finishWriting()
-    case .head: if hasLostWriter, pending.isEmpty { close() } else { continueWithPending() }
-    case .rendering(let response): if response.text != nil { waitForTurn() }
-    case .waiting, .publishing, .streaming, .draining: break
-    }
+    if let exchange { return exchange.didWriteAll() }
+    if hasLostWriter, pending.isEmpty { close() } else { continueWithPending() }
   }
 
   override func timeIsOver() {
-    switch exchange {
-    case .head:
-      guard let partialHead else { return waitForRequest() }
+    if let exchange {
+      exchange.timeIsOver()
+    } else if let partialHead {
       reject(Rejection(.requestTimeout, "the request's head did not arrive in time"), of: partialHead.bytes)
-    case .waiting(let response): timeIsOver(for: response)
-    case .rendering(let response): timeIsOver(for: response)
-    case .publishing(let request): timeIsOver(for: request)
-    case .streaming(let response): if response.isSingle { checkReading() } else { keepAlive(response) }
-    case .finishing: checkReading()
-    case .draining: close()
+    } else {
+      return waitForRequest()
     }
     _ = flush()
   }
@@ -223,23 +168,16 @@ final class HTTPConnection: Connection {
     var (offset, requestCount) = (0, 0)
     let span = unsafe bytes.bindMemory(to: UInt8.self).span
     repeat {
-      switch exchange {
-      case .head where partialHead == nil && unsentByteCount > Self.outputLimit: stash(span, &offset)
-      case .head:
+      if let exchange {
+        exchange.read(span, &offset)
+      } else if partialHead == nil, unsentByteCount > Self.outputLimit {
+        stash(span, &offset)
+      } else {
         readHead(span, &offset)
         guard handshake.isEmpty else {
           becomeWebSocket(unsafe Array(bytes[offset...]))
           return span.count
         }
-      case .publishing(let request):
-        read(request, span, &offset)
-        if case .publishing = exchange, request.isComplete { stash(span, &offset) }
-      case .waiting, .rendering, .streaming, .finishing: stash(span, &offset)
-      case .draining(let discarded):
-        let discarded = discarded + span.count - offset
-        exchange = .draining(discarded: discarded)
-        offset = span.count
-        if discarded > Self.drainBytes { close() }
       }
       requestCount += 1
     } while offset < span.count && phase == .open && requestCount < Slices.connectionFrames
@@ -249,13 +187,9 @@ final class HTTPConnection: Connection {
 
   /// A request that is cut off is answered; what has arrived of it has its effect, except for a value in part.
   override func inputEnded() {
-    switch exchange {
-    case .head:
-      guard let partialHead else { return }
-      reject(Rejection(.badRequest, "the request's head is cut off"), of: partialHead.bytes)
-    case .publishing(let request): if !request.isComplete { cut(request) }
-    case .waiting, .rendering, .streaming, .finishing, .draining: break
-    }
+    if let exchange { return exchange.inputEnded() }
+    guard let partialHead else { return }
+    reject(Rejection(.badRequest, "the request's head is cut off"), of: partialHead.bytes)
   }
 
   /// Continues with the requests that waited for the response before them, or for their client to read: those that were
@@ -267,10 +201,8 @@ final class HTTPConnection: Connection {
   }
 
   /// Keeps what follows the request in progress: one read at most, as no more is read meanwhile.
-  private func stash(_ bytes: Span<UInt8>, _ offset: inout Int) {
+  func stash(_ bytes: Span<UInt8>, _ offset: inout Int) {
     defer { offset = bytes.count }
-    if case .finishing = exchange { return }
-    if case .streaming(let response) = exchange, !response.isSingle { return }
     unsafe bytes.extracting(offset..<bytes.count).withUnsafeBytes { unsafe pending.append(contentsOf: $0) }
   }
 
@@ -326,7 +258,7 @@ final class HTTPConnection: Connection {
 
   /// A head in part is read again, before what was read and not handled.
   func restoreInput() {
-    guard case .head = exchange, !pending.isEmpty else { return }
+    guard exchange == nil, !pending.isEmpty else { return }
     continueWithPending()
   }
 
@@ -397,24 +329,20 @@ final class HTTPConnection: Connection {
 
   /// The request in progress is answered.
   func endExchange(keeps: Bool) {
-    exchange = keeps ? .head : .finishing
+    exchange = keeps ? nil : LastResponse(on: self)
     watchReading()
     guard !isProcessing else { return }
     settle()
     _ = flush()
     guard phase == .open else { return }
-    switch exchange {
-    case .head: if hasUnsent { watch() } else { continueWithPending() }
-    case .finishing: if !hasUnsent { finishWriting() }
-    case .waiting, .rendering, .publishing, .streaming, .draining: break
-    }
+    if hasUnsent { watch() } else { didWriteAll() }
   }
 
   func begin(_ exchange: Exchange) { self.exchange = exchange }
 
   /// The connection's socket and what was read after the request become a WebSocket's, which sends the handshake.
   private func becomeWebSocket(_ input: [UInt8]) {
-    begin(.finishing)
+    exchange = nil
     worker.replace(self, input: input) { [handshake] in
       WebSocketConnection($0, identity, share, handshake: handshake, worker: worker)
     }
@@ -422,45 +350,19 @@ final class HTTPConnection: Connection {
 
   // MARK: The end
 
-  /// The response is sent: the client learns that nothing follows, and what it still sends is discarded. To close at once
-  /// would discard what the client has not read yet (RFC 9112, section 9.6).
-  func finishWriting() {
-    guard !hasLostWriter else { return close() }
-    shutdown(socket.raw, CInt(SHUT_WR))
-    exchange = .draining(discarded: 0)
-    setClock(after: times.drainTime)
-    resume(with: [])
-  }
-
   override func refuse(_ sentence: String) {
-    switch exchange {
-    case .streaming, .finishing, .draining: finishClosing()
-    case .publishing(let request): abandon(request, sentence, isLast: true)
-    case .waiting:
-      endSubscriptions()
-      reject(Rejection(.serviceUnavailable, sentence), of: [])
-    case .head, .rendering: reject(Rejection(.serviceUnavailable, sentence), of: partialHead?.bytes ?? [])
-    }
+    if let exchange { return exchange.refuse(sentence) }
+    reject(Rejection(.serviceUnavailable, sentence), of: partialHead?.bytes ?? [])
   }
 
   override func stop(_ reason: String = "streamd is stopping") {
     guard phase == .open else { return }
-    switch exchange {
-    case .head, .finishing, .draining: break
-    case .waiting(let response):
-      exchange = .head
-      respond(Rejection(.serviceUnavailable, reason), to: response.request)
-    case .rendering(let response): respond(Rejection(.serviceUnavailable, reason), to: response.request)
-    case .publishing(let request): abandon(request, reason)
-    case .streaming(let response) where response.isSingle: return finish(response)
-    case .streaming(let response): end(response, reason, isClean: true, retry: 30_000)
-    }
-    finishClosing()
+    if let exchange { exchange.stop(reason) } else { finishClosing() }
   }
 
   override func leaveAll() {
     super.leaveAll()
-    if case .publishing(let request) = exchange { request.leave() }
-    exchange = .finishing
+    exchange?.leave()
+    exchange = nil
   }
 }

@@ -37,7 +37,7 @@ struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
 
 /// What continues an HTTP connection: the request in progress, if there is one.
 struct SavedHTTP: Equatable, Sendable, TaggedRecord {
-  /// As `HTTPConnection.Exchange`.
+  /// The exchange in progress; `head` without one.
   enum State: UInt8, Sendable {
     case head
     case waiting
@@ -55,6 +55,9 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     package mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
+  /// Bits of `flags` in the state `streaming`.
+  static let (followsFlag, singleFlag): (UInt8, UInt8) = (1, 2)
+
   /// Streams of one response.
   static let streamLimit = 64
 
@@ -71,7 +74,7 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
 
   // Streaming.
   var encoding: UInt8 = 0
-  /// Bits: 1 follows, 2 is single; in the state `rendering` 1 OpenMetrics, 2 with streams; in the state `waiting` 1 waits
+  /// Bits: see above; in the state `rendering` 1 OpenMetrics, 2 with streams; in the state `waiting` 1 waits
   /// for a newer event.
   var flags: UInt8 = 0
   /// For each stream, the id of the last event sent; 0 for a stream that has not ended.

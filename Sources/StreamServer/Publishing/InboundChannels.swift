@@ -24,11 +24,8 @@ struct InboundNumbering: Sendable, Equatable {
 /// One REQUEST_CHANNEL: its received values, and its credit.
 final class InboundChannel: @unchecked Sendable {  // confined to its connection's loop
   let id: StreamID
-  let stream: ServedStream
-  let publishSource: PublishSource
-  let queue: PublishQueue
-  /// The values of the current read.
-  private(set) var arrived = EventBatch()
+  /// Has the values of the current read.
+  let publication: Publication
   private(set) var isComplete = false
   /// Its bytes that wait in the publish source, and the bytes by which they exceed its share.
   var heldBytes = 0
@@ -42,30 +39,26 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
-  init(
-    id: StreamID, stream: ServedStream, publishSource: PublishSource, queue: PublishQueue, _ named: InboundNumbering?
-  ) {
-    self.id = id
-    self.named = named
+  init(id: StreamID, _ publication: Publication, _ named: InboundNumbering?) {
+    (self.id, self.publication, self.named) = (id, publication, named)
     if named != nil { receivedCount = 1 }  // its request carries no value
-    self.stream = stream
-    self.publishSource = publishSource
-    self.queue = queue
   }
+
+  var stream: ServedStream { publication.stream }
 
   /// Receives values, up to the first one that the stream refuses.
   /// - Returns: why it refuses that value; nil: all were received.
   func arrive(_ values: some Sequence<UnsafeRawBufferPointer>) -> String? {
-    let before = arrived.count
+    let before = publication.arrived.count
     var refusal: String?
     var iterator = values.makeIterator()
     while let value = unsafe iterator.next() {
       refusal = unsafe stream.refusal(of: value.bindMemory(to: UInt8.self).span)
       guard refusal == nil else { break }
       largestBytes = max(largestBytes, value.count)
-      unsafe arrived.append(value)
+      unsafe publication.arrived.append(value)
     }
-    let count = arrived.count - before
+    let count = publication.arrived.count - before
     credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request carries the first value
     receivedCount += count
     named?.next += UInt64(count)
@@ -98,11 +91,7 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   }
 
   /// Passes on the values of the current read.
-  func passOn() -> PublishSource.PublishStatus {
-    var values = EventBatch()
-    swap(&values, &arrived)
-    return publishSource.take(values, isComplete: isComplete, from: queue)
-  }
+  func passOn() -> PublishSource.PublishStatus { publication.passOn(isComplete: isComplete) }
 
   /// The grant due now: none, or at least half of the window, so that a fast publisher continues with the other half
   /// while the grant is in flight.
@@ -155,27 +144,38 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     publisher: PublisherEntry?
   ) {
     worker.loop.assertOnLoop()
-    var refusal: Connection.Refusal?
-    if stream.publishSource == nil {
-      refusal = .init(stream.name, .rejected("\"\(stream.name)\" does not accept values"))
-    } else if !connection.admits(stream.configuration.write) {
-      refusal = connection.mayNotWrite(stream)
-    } else if kind == .fireAndForget, let sentence = stream.refusal(of: data.span) {
-      refusal = .init(stream.name, .rejected(sentence))
+    let source: PublishSource
+    do throws(PublishingObstacle) {
+      source = try connection.publishSource(of: stream)
+    } catch {
+      return refuse(id, kind, Connection.Refusal(stream.name, connection.failure(error, of: stream)))
     }
-    if let publishSource = stream.publishSource, refusal == nil {
-      if kind == .channel {
-        worker.trace(connection.identity, stream: stream.name, "publishes")
-        if let publisher {
-          return begin(id, to: stream, publishSource, publisher, data, isComplete: isComplete, demand: demand)
-        }
-        begin(id, to: stream, publishSource, data, isComplete: isComplete)
-      } else {
-        fireAndForget(data, to: stream, publishSource)
+    guard kind == .channel else {
+      if let sentence = stream.refusal(of: data.span) {
+        return refuse(id, kind, Connection.Refusal(stream.name, .rejected(sentence)))
       }
+      return fireAndForget(data, to: stream, source)
+    }
+    worker.trace(connection.identity, stream: stream.name, "publishes")
+    if let publisher {
+      begin(id, to: stream, source, publisher, data, isComplete: isComplete, demand: demand)
     } else {
-      if kind == .fireAndForget { worker.counters.droppedValues.add(1, ordering: .relaxed) }
-      if let refusal { connection.refuse(RequestID(id), refusal) }
+      begin(id, to: stream, source, data, isComplete: isComplete)
+    }
+  }
+
+  private func refuse(_ id: StreamID, _ kind: RequestKind, _ refusal: Connection.Refusal) {
+    if kind == .fireAndForget { worker.counters.droppedValues.add(1, ordering: .relaxed) }
+    connection.refuse(RequestID(id), refusal)
+  }
+
+  /// Ends a channel, or one that cannot begin, with the reason.
+  private func end(_ id: StreamID, _ obstacle: PublishingObstacle, of stream: ServedStream) {
+    let failure = connection.failure(obstacle, of: stream)
+    if obstacle.isRefusal {
+      connection.refuse(RequestID(id), .init(stream.name, failure))
+    } else {
+      connection.sendFailure(RequestID(id), failure)
     }
   }
 
@@ -219,7 +219,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     }
     let queue: PublishQueue
     var named = numbering
-    do throws(PublishSource.Obstacle) {
+    do throws(PublishingObstacle) {
       if let numbering {
         let key = PublisherKey(numbering.name, of: connection.share.account.user)
         let (joined, committed, next, isKnown) = try publishSource.join(
@@ -238,24 +238,10 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
         throw .noRoom
       }
     } catch {
-      let name = stream.name
-      switch error {
-      case .noRoom:
-        connection.refuse(
-          RequestID(id), .init(name, .rejected("\"\(name)\" has no space: values of other publishers wait in it")))
-      case .tooMany(let count, let free):
-        let limit = "\(free) of \(PublisherMarks.capacity) left"
-        connection.refuse(
-          RequestID(id),
-          .init(
-            name, .rejected("\(connection.identity.user) has \(count) named publishers of \"\(name)\", with \(limit)")))
-      case .inUse:
-        connection.machine.sendError(
-          id, .canceled, "another publisher to \"\(name)\" uses this name, or the stream is being changed")
-      }
+      end(id, error, of: stream)
       return nil
     }
-    let channel = InboundChannel(id: id, stream: stream, publishSource: publishSource, queue: queue, named)
+    let channel = InboundChannel(id: id, Publication(stream, publishSource, queue), named)
     channels[id] = channel
     return channel
   }
@@ -265,7 +251,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     worker.loop.assertOnLoop()
     guard let channel = channels[id], channel.named != nil else { return }
     channel.grant(count)
-    if channel.arrived.isEmpty { answer(channel, channel.publishSource.status(of: channel.queue)) }
+    if channel.publication.arrived.isEmpty { answer(channel, channel.publication.refresh()) }
   }
 
   /// A value exceeded the limit of reassembly, and was dropped; earlier values are in the stream.
@@ -283,7 +269,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
-    if channel.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
+    if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     if let sentence = channel.arrive(values) {
       connection.machine.sendError(id, .invalid, "value \(channel.nextNumber): \(sentence)")
       return leave(id)
@@ -319,7 +305,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   /// Updates the channel, if it still exists, after a change in its stream.
   private func update(_ id: StreamID) {
     guard let channel = channels[id] else { return }
-    answer(channel, channel.publishSource.status(of: channel.queue))
+    answer(channel, channel.publication.refresh())
     connection.settle()
     _ = connection.flush()
   }
@@ -333,12 +319,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       let data = PublishConfirmation(confirmed: number).bytes
       connection.machine.sendPayload(channel.id, Payload(data: data))
     }
-    if standing.hasEnded {
-      connection.machine.sendError(channel.id, .canceled, "\"\(channel.stream.name)\" has ended")
-      forget(channel)
-    } else if standing.hasLostValues {
-      connection.machine.sendError(
-        channel.id, .canceled, "\"\(channel.stream.name)\" was changed before it had stored all values")
+    if let obstacle = channel.publication.obstacle {
+      end(channel.id, obstacle, of: channel.stream)
       forget(channel)
     } else if standing.isDone {
       connection.machine.sendComplete(channel.id)
@@ -355,17 +337,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   func reapplyAccess() {
     worker.loop.assertOnLoop()
     for id in ids {
-      guard let channel = channels[id] else { continue }
-      let stream = channel.stream
-      if worker.streams[stream.name] !== stream {
-        connection.machine.sendError(id, .canceled, "\"\(stream.name)\" is no longer served")
-      } else if stream.publishSource !== channel.publishSource {
-        connection.machine.sendError(id, .canceled, "\"\(stream.name)\" no longer accepts values")
-      } else if !connection.admits(stream.configuration.write) {
-        connection.refuse(RequestID(id), connection.mayNotWrite(stream))
-      } else {
-        continue
-      }
+      guard let channel = channels[id], let obstacle = channel.publication.obstacle(for: connection) else { continue }
+      end(id, obstacle, of: channel.stream)
       forget(channel)
     }
   }
@@ -379,9 +352,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     worker.loop.assertOnLoop()
     return ids.compactMap { id in
       guard let channel = channels[id] else { return nil }
-      let values = channel.publishSource.withdraw(channel.queue)
-      let unsettled = channel.publishSource.unsettled(of: channel.queue)
-      guard unsettled.count == 0 || channel.stream.hasAll(of: channel.publishSource) else {
+      let (values, unsettled, continues) = channel.publication.withdraw()
+      guard continues else {
         connection.machine.sendError(id, .canceled, sentence)
         forget(channel)
         return nil
@@ -396,8 +368,14 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   }
 
   /// Restores a channel.
-  func restore(_ saved: SavedConnection.Channel, to stream: ServedStream, _ publishSource: PublishSource) {
+  func restore(_ saved: SavedConnection.Channel, to stream: ServedStream) {
     worker.loop.assertOnLoop()
+    let publishSource: PublishSource
+    do throws(PublishingObstacle) {
+      publishSource = try connection.publishSource(of: stream)
+    } catch {
+      return end(saved.id, error == .acceptsNoValues ? .acceptsNoMoreValues : error, of: stream)
+    }
     let held = saved.held ?? .init()
     var first = saved.named
     first?.next -= UInt64(held.values.count + held.unsettled.count)
@@ -408,13 +386,15 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     }
     if let (index, sentence) = refused.first {
       // The earlier ones stay, as those of a publisher that sends it now.
-      _ = publishSource.take(EventBatch(Array(held.values[..<index])), isComplete: false, from: channel.queue)
+      channel.publication.arrived = EventBatch(Array(held.values[..<index]))
+      _ = channel.passOn()
       connection.machine.sendError(saved.id, .invalid, "a value that was received before a restart: \(sentence)")
       return forget(channel)
     }
     channel.restore(credit: saved.credit, saved.named)
     if held.isComplete { channel.complete() }
-    answer(channel, publishSource.take(EventBatch(held.values), isComplete: held.isComplete, from: channel.queue))
+    channel.publication.arrived = EventBatch(held.values)
+    answer(channel, channel.passOn())
   }
 
   // MARK: The end
@@ -423,7 +403,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   func leave(_ id: StreamID) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
-    if !channel.arrived.isEmpty { _ = channel.passOn() }
+    if !channel.publication.arrived.isEmpty { _ = channel.passOn() }
     forget(channel)
   }
 
@@ -431,7 +411,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   func leaveAll() {
     worker.loop.assertOnLoop()
     passOn()
-    for channel in channels.values { channel.publishSource.leave(channel.queue) }
+    for channel in channels.values { channel.publication.leave() }
     channels = [:]
     (heldBytes, excessBytes) = (0, 0)
   }
@@ -443,6 +423,6 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     channels[channel.id] = nil
     heldBytes -= channel.heldBytes
     excessBytes -= channel.excessBytes
-    channel.publishSource.leave(channel.queue)
+    channel.publication.leave()
   }
 }

@@ -237,16 +237,6 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// Why a named publisher cannot join.
-  enum Obstacle: Error, Equatable {
-    /// As for ``join(wake:)``.
-    case noRoom
-    /// The user has `count` named publishers, and `free` of ``PublisherMarks/capacity`` are left for all.
-    case tooMany(count: Int, free: Int)
-    /// Another publisher has the name, or its values wait; or the stream is being changed. Temporary.
-    case inUse
-  }
-
   /// As above, for a named publisher.
   ///
   /// - Parameters:
@@ -258,13 +248,13 @@ public final class PublishSource: Publisher, Sendable {
   func join(
     _ key: PublisherKey, firstNumber: UInt64, isRestored: Bool = false, unsettled: UnsettledValues = .init(),
     wake: @escaping @Sendable () -> Void
-  ) throws(Obstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64, isKnown: Bool) {
+  ) throws(PublishingObstacle) -> (queue: PublishQueue, committed: UInt64, next: UInt64, isKnown: Bool) {
     try state.withLock { state in
-      Result { () throws(Obstacle) in
-        guard isRestored || !state.needsMarks else { throw .inUse }
+      Result { () throws(PublishingObstacle) in
+        guard isRestored || !state.needsMarks else { throw .nameInUse }
         if let queue = state.named[key] {
           // Waiting values of the same name come first, and numbers have no gap.
-          guard queue.wake == nil, firstNumber <= queue.acceptedNumber + 1 else { throw .inUse }
+          guard queue.wake == nil, firstNumber <= queue.acceptedNumber + 1 else { throw .nameInUse }
           state.leftWeight -= queue.weight
           queue.resume(wake: wake)
           state.publishers[ObjectIdentifier(queue)] = queue
@@ -275,7 +265,7 @@ public final class PublishSource: Publisher, Sendable {
         let count = state.named.keys.count { $0.user == key.user }
         // A restored publisher was admitted before: in another order the threshold could reject it.
         guard isRestored ? free > 0 : PublisherMarks.admits(userWith: count, free: free) else {
-          throw .tooMany(count: count, free: free)
+          throw .tooManyNames(count: count, free: free)
         }
         let known = state.marks[key]
         let last = Swift.max(firstNumber - 1, known ?? 0)

@@ -1,0 +1,387 @@
+import Events
+import HTTP
+import Reactive
+import StreamRuntime
+
+/// A POST: its body is one value, or one value per line. It is answered once every value is in the stream.
+///
+/// The socket is read while few of its values wait, so that the flow control of the transport is the publisher's credit.
+final class PublishingRequest: Exchange {
+  private let publication: Publication
+  /// Each line is a value.
+  private let hasLines: Bool
+  private var decoder: BodyDecoder
+  /// A value in part.
+  private var part: [UInt8] = []
+  /// The examination of that part, if the stream requires JSON: a large value is examined in slices.
+  private var examination = JSONSyntax.Examination()
+  /// The client has ended its sending side within the body.
+  private var isCut = false
+  /// Values that the source was given.
+  private var count: UInt64 = 0
+  /// The most values that were in the stream when last looked at.
+  private var stored: UInt64 = 0
+  /// Why the stream of this process cannot hold a value that the former process read.
+  private var refusal: Rejection?
+
+  private init(
+    _ request: HTTPRequest, _ publication: Publication, hasLines: Bool, _ decoder: BodyDecoder,
+    on connection: HTTPConnection
+  ) {
+    (self.publication, self.hasLines, self.decoder) = (publication, hasLines, decoder)
+    super.init(request, on: connection)
+  }
+
+  /// Joins the publishers of a stream, and becomes the connection's exchange.
+  static func begin(
+    _ request: HTTPRequest, to stream: ServedStream, _ source: PublishSource, hasLines: Bool, _ decoder: BodyDecoder,
+    on connection: HTTPConnection
+  ) throws(Rejection) -> PublishingRequest {
+    let waker = Waker()
+    let queue = source.join { [loop = connection.worker.loop] in
+      loop.execute {
+        source.deliver()
+        waker.request?.streamDidChange()
+      }
+    }
+    guard let queue else { throw connection.rejection(.noRoom, of: stream) }
+    let publishing = PublishingRequest(
+      request, Publication(stream, source, queue), hasLines: hasLines, decoder, on: connection)
+    waker.request = publishing
+    connection.begin(publishing)
+    return publishing
+  }
+
+  /// Carried by other threads, looked into by the connection's loop alone.
+  private final class Waker: @unchecked Sendable { weak var request: PublishingRequest? }
+
+  private var stream: ServedStream { publication.stream }
+  /// Nothing more of the body will arrive: all of it is here, or it was cut off.
+  private var isComplete: Bool { decoder.isDone || isCut }
+
+  override var publishedStream: ServedStream? { stream }
+  override var hasOutbound: Bool { isComplete }
+
+  /// Bytes that wait here, and those beyond the publisher's share of its stream.
+  override var heldByteCount: Int {
+    part.count + publication.arrived.byteCount + (publication.status?.excessBytes ?? 0)
+  }
+
+  /// Input is left in the socket until the stream has taken some values.
+  override var holdsInput: Bool {
+    guard !isComplete, let status = publication.status else { return isComplete }
+    return status.heldBytes * 2 > status.window.byteCount
+      || status.heldCount * 2 > PublishWindow.mostValues
+  }
+
+  // MARK: The body
+
+  /// What the head has brought already.
+  func readEmptyBody() {
+    guard isComplete else { return }
+    do throws(Rejection) {
+      try finishBody()
+      passOn()
+      answer()
+    } catch {
+      end(error)
+    }
+  }
+
+  /// Reads a part of the body, and answers when all values are in the stream.
+  override func read(_ bytes: Span<UInt8>, _ offset: inout Int) {
+    guard !isComplete else { return connection.stash(bytes, &offset) }
+    do throws(Rejection) {
+      loop: while true {
+        switch try decoder.next(in: bytes, from: &offset) {
+        case .data(let range): try take(bytes.extracting(range))
+        case .needsBytes: break loop
+        case .end:
+          try finishBody()
+          break loop
+        }
+      }
+      passOn()
+      answer()
+      if isInProgress, isComplete { connection.stash(bytes, &offset) }
+    } catch {
+      passOn()
+      offset = bytes.count
+      end(error, isLast: true)
+    }
+  }
+
+  /// The client sends nothing more, and waits for the answer: it comes when the values before the cut are in the stream.
+  override func inputEnded() {
+    guard !isComplete else { return }
+    isCut = true
+    part = []  // a value in part is dropped
+    passOn()
+    answer()
+  }
+
+  /// Takes a part of the body in.
+  /// - Throws: 413 for a value that the stream cannot hold, 422 for one that is not JSON, if the stream requires that; what
+  ///   comes before it is taken.
+  private func take(_ bytes: Span<UInt8>) throws(Rejection) {
+    guard hasLines else { return try append(bytes) }
+    var start = 0
+    for index in 0..<bytes.count where bytes[index] == UInt8(ascii: "\n") {
+      try append(bytes.extracting(start..<index))
+      try endLine()
+      start = index + 1
+    }
+    try append(bytes.extracting(start..<bytes.count))
+  }
+
+  private func append(_ bytes: Span<UInt8>) throws(Rejection) {
+    try checkSize(part.count + bytes.count, isWhole: false)
+    let mayBeginWithMark = mayBeMark
+    unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }
+    if mayBeginWithMark {
+      guard !mayBeMark || part.isEmpty else { return }  // the rest of the mark may come
+      part = Array(part.withoutByteOrderMark)
+    }
+    if stream.wantsJSON, !isExaminedWell() { throw malformed() }
+  }
+
+  /// Whether what there is of the first value may be the beginning of a byte order mark, which is no part of a text.
+  private var mayBeMark: Bool {
+    part.count < 3 && [0xEF, 0xBB, 0xBF].starts(with: part) && count == 0 && publication.arrived.isEmpty
+      && EventEncoding.Content(ofType: stream.configuration.type) != .binary
+  }
+
+  private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
+    guard let sentence = stream.valueError(ofSize: byteCount, isWhole: isWhole) else { return }
+    throw rejection(.contentTooLarge, sentence)
+  }
+
+  private func malformed() -> Rejection { rejection(.unprocessableContent, stream.refuseMalformed()) }
+
+  /// The rejection names the number of the next value.
+  private func rejection(_ status: Status, _ sentence: String) -> Rejection {
+    Rejection(status, hasLines ? "value \(count + UInt64(publication.arrived.count) + 1): \(sentence)" : sentence)
+  }
+
+  /// Lines of white space, such as an empty one at the end, are no values.
+  private func endLine() throws(Rejection) {
+    if part.last == UInt8(ascii: "\r") { part.removeLast() }
+    if !part.isWhiteSpace { try endValue() }
+    examination.restart()
+    part.removeAll(keepingCapacity: true)
+  }
+
+  private func endValue() throws(Rejection) {
+    if stream.wantsJSON, !(isExaminedWell() && examination.isComplete) { throw malformed() }
+    publication.arrived.append(part)
+  }
+
+  private func isExaminedWell() -> Bool {
+    let part = part
+    return examination.continues(in: part.span)
+  }
+
+  private func finishBody() throws(Rejection) {
+    if hasLines { try endLine() } else { try endValue() }
+    part = []
+  }
+
+  // MARK: The answer
+
+  private func passOn() {
+    count += UInt64(publication.arrived.count)
+    countStored(publication.passOn(isComplete: isComplete))
+  }
+
+  private func countStored(_ status: PublishSource.PublishStatus) {
+    // A stream that has ended takes no values, and those that it was given before may be lost.
+    if publication.obstacle == nil { stored = max(stored, count - UInt64(status.heldCount)) }
+  }
+
+  private func streamDidChange() {
+    guard isInProgress, connection.phase == .open else { return }
+    countStored(publication.refresh())
+    answer()
+    connection.settle()
+    _ = connection.flush()
+  }
+
+  /// Answers if there is an answer, or waits: for the rest of the body, or for room in the stream.
+  private func answer() {
+    guard let status = publication.status else { return }
+    if let obstacle = publication.obstacle {
+      end(connection.rejection(obstacle, of: stream), isLost: true)
+    } else if status.isDone, isCut {
+      end(Rejection(.badRequest, "the request's body is cut off"))
+    } else if status.isDone {
+      publication.leave()
+      connection.respond(.ok, to: request, "application/json", Array("{\"accepted\":\(count)}\n".utf8)) {
+        $0.add("Cache-Control", "no-store")
+      }
+    } else {
+      let times = connection.times
+      connection.setClock(after: status.heldCount > 0 ? times.fullTime : times.stallTime)
+      connection.watch()
+    }
+  }
+
+  /// Ends the request with an error, which says how many values are in the stream.
+  ///
+  /// - Parameters:
+  ///   - isLost: values that are not there yet never will be.
+  ///   - isLast: the connection ends with the answer.
+  private func end(_ rejection: Rejection, isLost: Bool = false, isLast: Bool = false) {
+    publication.leave()
+    connection.respond(
+      rejection, to: request.keeping(decoder.isDone && !isLast), accepted: isLost ? stored : count)
+  }
+
+  override func timeIsOver() {
+    let times = connection.times
+    guard publication.refresh().heldCount > 0 else {
+      return end(
+        Rejection(.requestTimeout, "the request's body did not arrive for \(times.stallTime.components.seconds) s"))
+    }
+    abandon("\"\(stream.name)\" was full for \(times.fullTime.components.seconds) s")
+  }
+
+  /// Withdraws the values that wait for room: the answer says exactly how many are in the stream.
+  private func abandon(_ sentence: String, isLast: Bool = false) {
+    count -= UInt64(publication.source.withdraw(publication.queue).count)
+    end(Rejection(.serviceUnavailable, sentence), isLast: isLast)
+  }
+
+  override func refuse(_ sentence: String) { abandon(sentence, isLast: true) }
+
+  override func stop(_ reason: String) {
+    abandon(reason)
+    connection.finishClosing()
+  }
+
+  override func leave() { publication.leave() }
+
+  override func reapplyWriteAccess() {
+    guard let obstacle = publication.obstacle(for: connection) else { return }
+    end(connection.rejection(obstacle, of: stream), isLost: !obstacle.isRefusal)
+    _ = connection.flush()
+  }
+
+  // MARK: From one process to the next
+
+  override func save(to saved: inout SavedHTTP) {
+    let (values, _, continues) = publication.withdraw()
+    count -= UInt64(values.count)
+    guard continues else {
+      countStored(publication.refresh())
+      return end(
+        Rejection(.serviceUnavailable, "streamd restarts before the stream has stored all values"), isLost: true)
+    }
+    publication.leave()
+    saved.state = .publishing
+    saved.names = [.init(stream.name.utf8)]
+    (saved.body, saved.hasLines, saved.part, saved.count) = (decoder.saved, hasLines, part, count)
+    saved.values = values.map { .init($0) }
+  }
+
+  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on connection: HTTPConnection) {
+    let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
+    var last = request
+    do throws(Rejection) {
+      guard let decoder = BodyDecoder(saved.body) else {
+        throw Rejection(.internalServerError, "the saved state of this request is not valid")
+      }
+      last = request.keeping(decoder.isDone)
+      let stream = try connection.visibleStream(name, adding: 0)
+      let source: PublishSource
+      do throws(PublishingObstacle) {
+        source = try connection.publishSource(of: stream)
+      } catch {
+        throw connection.rejection(error == .acceptsNoValues ? .acceptsNoMoreValues : error, of: stream)
+      }
+      let publishing = try begin(request, to: stream, source, hasLines: saved.hasLines, decoder, on: connection)
+      publishing.restore(saved)
+    } catch {
+      connection.respond(error, to: last, accepted: saved.count)
+    }
+  }
+
+  /// Values before one that the stream cannot hold are kept.
+  private func restore(_ saved: SavedHTTP) {
+    (part, count) = (saved.part, saved.count)
+    do throws(Rejection) {
+      for value in saved.values.map(\.bytes) {
+        try checkSize(value.count)
+        if stream.wantsJSON, !JSONSyntax.holds(for: value.span) { throw malformed() }
+        publication.arrived.append(value)
+      }
+      try checkSize(part.count, isWhole: false)
+    } catch {
+      refusal = error
+    }
+  }
+
+  override func resume() {
+    passOn()
+    if let refusal { end(refusal) } else { answer() }
+  }
+}
+
+extension HTTPRequest {
+  /// The request, after which the connection may end.
+  fileprivate func keeping(_ keeps: Bool) -> HTTPRequest {
+    HTTPRequest(
+      isHead: false, keepsConnection: keepsConnection && keeps, allowsChunks: allowsChunks,
+      allowedOrigin: allowedOrigin)
+  }
+}
+
+extension HTTPConnection {
+  /// Further names of NDJSON, none of which is registered.
+  static let otherLineTypes = [
+    "application/ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines",
+  ]
+
+  func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
+    try refuseParameters(of: head)
+    let stream = try visibleStream(name, adding: 1)
+    let source: PublishSource
+    do throws(PublishingObstacle) {
+      source = try publishSource(of: stream)
+    } catch {
+      let rejection = rejection(error, of: stream)
+      guard error == .acceptsNoValues else { throw rejection }
+      return respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", Self.readingMethods) }
+    }
+    guard !head.hasContentCoding else {
+      throw Rejection(.unsupportedMediaType, "the body has a Content-Encoding: publish the values without one")
+    }
+    guard head.framing != .none else {
+      throw Rejection(.badRequest, "the request has no body: send a value, or Content-Length: 0 for an empty one")
+    }
+    let type = head["Content-Type"].flatMap { MediaType($0) }
+    let hasLines =
+      type.map { ([EventEncoding.Format.ndjson.mediaType] + Self.otherLineTypes).contains($0.name) } ?? false
+    if case .length(let count) = head.framing, !hasLines, let sentence = stream.valueError(ofSize: Int(clamping: count))
+    {
+      throw Rejection(.contentTooLarge, sentence)
+    }
+    let publishing = try PublishingRequest.begin(
+      request, to: stream, source, hasLines: hasLines, BodyDecoder(head.framing), on: self)
+    worker.trace(identity, stream: name, "publishes")
+    setClock(after: times.stallTime)
+    if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
+    publishing.readEmptyBody()
+  }
+
+  /// The response for an obstacle.
+  func rejection(_ obstacle: PublishingObstacle, of stream: ServedStream) -> Rejection {
+    let failure = failure(obstacle, of: stream)
+    var rejection = obstacle.isRefusal ? rejection(Refusal(stream.name, failure)) : Rejection(of: failure)
+    switch obstacle {
+    case .acceptsNoValues, .acceptsNoMoreValues: rejection.status = .methodNotAllowed
+    case .hasEnded, .hasLostValues, .nameInUse: rejection.status = .serviceUnavailable
+    case .forbidden, .noRoom, .tooManyNames, .notServed: break
+    }
+    return rejection
+  }
+}

@@ -1,0 +1,87 @@
+import HTTP
+import StreamProtocol
+import StreamRuntime
+
+/// A response with one event of a known size, from the log or from the state: too large to be copied beside them. The
+/// connection takes the next request after it.
+final class SingleEventResponse: Exchange {
+  private let name: String
+  /// A part of the event is missing, which only the connection's end can say.
+  private var isCutOff = false
+  /// The connection ends with the response, at the latest after a while.
+  private var isLast = false
+
+  init(_ request: HTTPRequest, _ name: String, on connection: HTTPConnection) {
+    self.name = name
+    super.init(request, on: connection)
+  }
+
+  private static let encoding: EventFormat.Encoding = .body(
+    EventEncoding(.raw, .binary, hasEnvelope: false)!, .init(isChunked: false, isNamed: false))
+
+  /// - Parameter id: of the event, whose size the head has.
+  func begin(on stream: ServedStream, from start: SubscribeOptions.Start, id: UInt64) {
+    resume()
+    connection.subscribe(
+      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .fail),
+      as: Self.encoding, stateFrom: id)
+    // Another thread may have evicted the event: the size in the head would be that of another one.
+    if connection.subscriptions[RequestID(1)].map({ $0.cursor.position != id }) == true { cutOff() }
+  }
+
+  /// Ends without the event, which is not there any more.
+  func cutOff() {
+    guard isInProgress, let subscription = connection.subscriptions[RequestID(1)] else { return }
+    isCutOff = true
+    connection.remove(subscription)
+  }
+
+  override func complete(_ id: RequestID) { isCutOff = true }
+
+  override func fail(_ id: RequestID, _ failure: RequestFailure) {
+    isCutOff = true
+    // A subscription that could not begin, or be restored, is not removed after this.
+    if connection.subscriptions[id] == nil { didRemove() }
+  }
+
+  override func didRemove() {
+    guard connection.subscriptions.isEmpty else { return }
+    guard !isLast else { return connection.finishClosing() }
+    connection.endExchange(keeps: !isCutOff && request.keepsConnection)
+  }
+
+  override func didSend(_ subscription: StreamSubscription, isAll: Bool) { connection.sentAt = worker.loop.now }
+
+  override func timeIsOver() { connection.checkReading() }
+
+  /// Lets the client read the rest of the event before the connection ends.
+  override func stop(_ reason: String) {
+    isLast = true
+    connection.setSecondClock(after: connection.times.drainTime) { [connection] in connection.close() }
+  }
+
+  // MARK: From one process to the next
+
+  override func save(to saved: inout SavedHTTP) {
+    saved.state = .streaming
+    saved.names = [.init(name.utf8)]
+    saved.encoding = EventFormat(Self.encoding, ids: true, completes: false).savedEncoding
+    saved.flags = SavedHTTP.followsFlag | SavedHTTP.singleFlag
+  }
+
+  static func restore(
+    _ saved: SavedHTTP, _ request: HTTPRequest, _ subscriptions: [SavedConnection.Subscription],
+    on connection: HTTPConnection
+  ) {
+    let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
+    let response = SingleEventResponse(request, name, on: connection)
+    connection.begin(response)
+    for saved in subscriptions where response.isInProgress { connection.restore(saved) }
+    if connection.subscriptions.isEmpty, response.isInProgress { connection.endExchange(keeps: false) }
+  }
+
+  override func resume() {
+    connection.limitSendBuffer()
+    connection.watchReading()
+  }
+}

@@ -1,0 +1,229 @@
+import HTTP
+import Reactive
+import StreamProtocol
+import StreamRuntime
+
+/// A response whose body is events: of one stream or of several, until it ends. It is the connection's last.
+///
+/// Space in the socket is its credit: it demands everything while it can be written, and nothing while it cannot.
+final class StreamingResponse: Exchange {
+  private let encoding: EventEncoding
+  private let isChunked: Bool
+  private let firstName: String
+  private let otherNames: [String]  // empty as a rule: an idle client costs no array
+  /// False: ends once it has sent all that was there when it began.
+  private let follows: Bool
+  /// The head is written: a failure cannot change the status any more.
+  private var hasBegun = false
+  /// A part of an event is sent, and its rest will not be.
+  private var isCut = false
+  /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
+  private var ended: [RequestID: UInt64] = [:]
+  /// Why the response is to end once the subscription that caused it is removed.
+  private var ending: (reason: String, isClean: Bool)?
+
+  /// - Parameter names: at least one.
+  init(
+    _ request: HTTPRequest, _ encoding: EventEncoding, isChunked: Bool, _ names: [String], follows: Bool,
+    on connection: HTTPConnection
+  ) {
+    (self.encoding, self.isChunked, self.follows) = (encoding, isChunked, follows)
+    (firstName, otherNames) = (names[0], Array(names.dropFirst()))
+    super.init(request, on: connection)
+  }
+
+  /// In the order of the request; the subscription to the first has the request ID 1, and so on.
+  private var names: [String] { [firstName] + otherNames }
+  override var requestCount: Int { 1 + otherNames.count }
+  private var isEventStream: Bool { encoding.format == .serverSentEvents }
+  private var coding: EventFormat.BodyCoding { .init(isChunked: isChunked, isNamed: !otherNames.isEmpty) }
+
+  /// Where a subscription of the response begins.
+  struct Start {
+    var from: SubscribeOptions.Start
+    /// Events before the first one that the client has missed; nil: those that `from` shows.
+    var missed: Gap?
+    /// The id from which on a state is read.
+    var first: UInt64 = 0
+  }
+
+  /// Subscribes to the next stream.
+  /// - Returns: false if that is refused, which is the response.
+  func subscribe(
+    to stream: ServedStream, _ index: Int, as encoding: EventEncoding, from start: Start, _ query: StreamQuery
+  ) -> Bool {
+    var options = SubscribeOptions(from: start.from, onLag: query.onLag, filter: query.filter, marker: query.marker)
+    options.gaps = true
+    connection.subscribe(
+      RequestID(UInt32(index + 1)), to: stream, isSingle: false, query.count.map { .max($0) } ?? .unlimited, options,
+      as: .body(encoding, coding), follows: follows, missed: start.missed, stateFrom: start.first)
+    return isInProgress
+  }
+
+  /// Writes the head: all subscriptions have begun.
+  func begin() {
+    connection.limitSendBuffer()
+    head(positionBeforeFirstEvent).append(to: &connection.output)
+    hasBegun = true
+    if isEventStream {
+      write(ServerSentEvents.retry(milliseconds: 2000))
+      connection.sentAt = worker.loop.now
+      connection.setClock(after: connection.times.silence)
+    }
+    for subscription in connection.subscriptions where subscription.machine.demand == .none { finish(subscription) }
+  }
+
+  /// The id before the first event of the response; nil: the state begins with the event that it has.
+  private var positionBeforeFirstEvent: UInt64? {
+    guard let subscription = connection.subscriptions[RequestID(1)], subscription.cursor.position > 0 else {
+      return nil
+    }
+    return subscription.cursor.position - 1
+  }
+
+  func head(_ position: UInt64?) -> ResponseHead {
+    var head = connection.responseHead(.ok, to: request, keeps: false)
+    head.addFields(ofEventsAs: encoding.format.mediaType)
+    if isChunked { head.add("Transfer-Encoding", "chunked") }
+    if otherNames.isEmpty, let position { head.add("Last-Event-ID", String(position)) }
+    return head
+  }
+
+  /// Adds a part of the body that is no event.
+  private func write(_ text: String) {
+    ByteWriter.append(to: &connection.output) { writer in
+      if isChunked { Chunk.writeHeader(byteCount: text.utf8.count, to: &writer) }
+      writer.append(text)
+      if isChunked { Chunk.writeEnd(to: &writer) }
+    }
+  }
+
+  // MARK: While it goes out
+
+  /// Nothing follows the connection's last request.
+  override func read(_ bytes: Span<UInt8>, _ offset: inout Int) { offset = bytes.count }
+
+  override func label(of subscription: StreamSubscription) -> EventLabel? {
+    let index = Int(subscription.request.rawValue) - 1
+    let ids = names.indices.map { index -> String in
+      let request = RequestID(UInt32(index + 1))
+      return String(connection.subscriptions[request]?.lastPosition ?? ended[request] ?? 0)
+    }
+    return EventLabel(
+      name: names[index], before: ids[..<index].map { $0 + "," }.joined(),
+      after: ids[(index + 1)...].map { "," + $0 }.joined())
+  }
+
+  override func didSend(_ subscription: StreamSubscription, isAll: Bool) {
+    connection.sentAt = worker.loop.now
+    guard subscription.state != .ended else { return }
+    if subscription.machine.demand == .none || isAll && !follows { finish(subscription) }
+  }
+
+  /// The response has all events of the stream that were asked for.
+  private func finish(_ subscription: StreamSubscription) {
+    ended[subscription.request] = subscription.lastPosition
+    if connection.subscriptions.isOne { ending = ("complete", true) }
+    connection.remove(subscription)
+  }
+
+  /// Shows that an idle event stream is alive.
+  override func timeIsOver() {
+    guard isEventStream else { return }
+    let (now, sentAt, longest) = (worker.loop.now, connection.sentAt, connection.times.silence)
+    let silence = Duration.nanoseconds(Int64(now - min(now, sentAt)))
+    guard silence >= longest else { return connection.setClock(after: longest - silence) }
+    if !connection.hasUnsent, !connection.isWithinEvent() {
+      write(ServerSentEvents.comment)
+      connection.sentAt = now
+    }
+    connection.setClock(after: longest)
+  }
+
+  // MARK: The end
+
+  override func complete(_ id: RequestID) {
+    guard let subscription = connection.subscriptions[id] else { return answer(nil, insteadOf: id) }
+    ended[id] = subscription.lastPosition
+    if connection.subscriptions.isOne { ending = ("finished", true) }
+  }
+
+  override func fail(_ id: RequestID, _ failure: RequestFailure) {
+    guard hasBegun else { return answer(Rejection(of: failure), insteadOf: id) }
+    if connection.isWithinEvent() { isCut = true }
+    switch failure {
+    case .unknownStream, .forbidden, .rejected, .canceled: ending = (failure.sentence, true)
+    case .invalid, .lagged, .failed: ending = (failure.sentence, false)
+    }
+    // A subscription that could not begin, or be restored, is not removed after this.
+    if connection.subscriptions[id] == nil { didRemove() }
+  }
+
+  override func didRemove() { if let ending { end(ending.reason, isClean: ending.isClean) } }
+
+  override func stop(_ reason: String) {
+    end(reason, isClean: true, retry: 30_000)
+    connection.finishClosing()
+  }
+
+  /// Ends the response. One that ends within an event has nothing after that part: a reason would be taken for a line of
+  /// the event, and an event stream's client ignores an event that is not complete.
+  ///
+  /// - Parameters:
+  ///   - isClean: the client has all that it may have. Otherwise the body stays without an end, so that a client sees that
+  ///     it is not complete; an event stream gives the reason instead.
+  ///   - milliseconds: after that long the client is to connect again.
+  private func end(_ reason: String, isClean: Bool, retry milliseconds: Int? = nil) {
+    if connection.isWithinEvent() { isCut = true }
+    connection.endSubscriptions()
+    guard !isCut else { return connection.endExchange(keeps: false) }
+    if isEventStream {
+      if let milliseconds { write(ServerSentEvents.retry(milliseconds: milliseconds)) }
+      write(ServerSentEvents.end(reason: reason))
+    }
+    if isChunked, isClean || isEventStream { connection.output += Chunk.last.utf8 }
+    connection.endExchange(keeps: false)
+  }
+
+  // MARK: From one process to the next
+
+  override func save(to saved: inout SavedHTTP) {
+    saved.state = .streaming
+    saved.names = names.map { .init($0.utf8) }
+    saved.encoding = EventFormat(.body(encoding, coding), ids: true, completes: false).savedEncoding
+    saved.flags = follows ? SavedHTTP.followsFlag : 0
+    saved.ended = names.indices.map { index in
+      ended[RequestID(UInt32(index + 1))].map { .init(String($0).utf8) } ?? .init()
+    }
+  }
+
+  static func restore(
+    _ saved: SavedHTTP, _ request: HTTPRequest, _ subscriptions: [SavedConnection.Subscription],
+    on connection: HTTPConnection
+  ) {
+    guard let format = EventFormat(savedEncoding: saved.encoding, ids: true, completes: false),
+      case .body(let encoding, let coding) = format.encoding, !saved.names.isEmpty
+    else { return connection.begin(LastResponse(on: connection)) }
+    let response = StreamingResponse(
+      request, encoding, isChunked: coding.isChunked,
+      saved.names.map { String(decoding: $0.bytes, as: UTF8.self) }, follows: saved.flags & SavedHTTP.followsFlag != 0,
+      on: connection)
+    response.hasBegun = true
+    for (index, item) in saved.ended.prefix(saved.names.count).enumerated() {
+      guard let id = UInt64(String(decoding: item.bytes, as: UTF8.self)) else { continue }
+      response.ended[RequestID(UInt32(index + 1))] = id
+    }
+    connection.begin(response)
+    // One that cannot be restored ends the response.
+    response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
+    for saved in subscriptions where response.isInProgress { connection.restore(saved) }
+    response.isCut = false
+    if subscriptions.isEmpty, response.isInProgress { response.end("complete", isClean: true) }
+  }
+
+  override func resume() {
+    connection.limitSendBuffer()
+    connection.sentAt = worker.loop.now
+    timeIsOver()
+  }
+}

@@ -1,0 +1,112 @@
+import HTTP
+import StreamProtocol
+import StreamRuntime
+
+/// A response that waits for the first, or for a newer, event of one stream: with a subscription that notifies it.
+final class WaitingResponse: Exchange {
+  private let name: String
+  /// The If-None-Match field.
+  private let condition: String?
+  /// The event that is not new; nil: none is there.
+  private var knownID: UInt64?
+  /// Only a newer event ends the wait. Otherwise it is for a system stream to be rendered.
+  private let isForNewer: Bool
+  /// When the wait is over, in nanoseconds of the monotonic clock.
+  private let deadline: UInt64
+
+  init(
+    _ request: HTTPRequest, _ name: String, _ condition: String?, knownID: UInt64?, isForNewer: Bool, deadline: UInt64,
+    on connection: HTTPConnection
+  ) {
+    (self.name, self.condition) = (name, condition)
+    (self.knownID, self.isForNewer, self.deadline) = (knownID, isForNewer, deadline)
+    super.init(request, on: connection)
+  }
+
+  /// Subscribes. A request that cannot begin is answered, and is not in progress then.
+  func subscribe(to stream: ServedStream, from start: SubscribeOptions.Start) {
+    connection.subscribe(
+      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .latest), as: .notice)
+  }
+
+  override func answer(_ subscription: StreamSubscription) {
+    let stream = subscription.lane.stream
+    connection.remove(subscription)
+    let event = NewestEvent.newest(of: stream).event
+    let isKnown = event.map { has($0.id) } ?? false
+    // A system stream has been rendered, and shows what it showed before.
+    if let event, isKnown, isForNewer, stream.feed != nil {
+      knownID = event.id
+      return subscribe(to: stream, from: .after(id: event.id))
+    }
+    let isNamed = condition.map { isKnown || EntityTag.isAny($0) && !isForNewer } ?? false
+    connection.respond(with: event, of: stream, request, isKnown: isNamed)
+  }
+
+  /// Whether the client has an event, which is no news then. `*` names what there was when the request came.
+  private func has(_ id: UInt64) -> Bool {
+    guard let condition, !EntityTag.isAny(condition) else { return id == knownID }
+    return EntityTag(eventID: id).isNamed(by: condition)
+  }
+
+  /// No event has come.
+  override func timeIsOver() {
+    connection.endSubscriptions()
+    guard condition != nil, let id = knownID else {
+      return connection.respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") }
+    }
+    connection.respond(.notModified, to: request) { head in
+      head.add("ETag", EntityTag(eventID: id).fieldValue)
+      head.add("Cache-Control", "no-cache")
+      head.add("Vary", "Accept")
+    }
+  }
+
+  override func complete(_ id: RequestID) { answer(nil, insteadOf: id) }
+  override func fail(_ id: RequestID, _ failure: RequestFailure) { answer(Rejection(of: failure), insteadOf: id) }
+
+  override func refuse(_ sentence: String) {
+    connection.endSubscriptions()
+    connection.reject(Rejection(.serviceUnavailable, sentence), of: [])
+  }
+
+  override func stop(_ reason: String) {
+    connection.respond(Rejection(.serviceUnavailable, reason), to: request)
+    connection.finishClosing()
+  }
+
+  // MARK: From one process to the next
+
+  override func save(to saved: inout SavedHTTP) {
+    saved.state = .waiting
+    saved.names = [.init(name.utf8)]
+    saved.condition = condition.map { [.init($0.utf8)] } ?? []
+    saved.knownID = knownID
+    saved.wait = deadline - min(deadline, worker.loop.now)
+    saved.flags = isForNewer ? 1 : 0
+  }
+
+  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on connection: HTTPConnection) {
+    let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
+    do throws(Rejection) {
+      let stream = try connection.readableStream(name, adding: 0)
+      let longest = UInt64(StreamQuery.longestWait / .nanoseconds(1))
+      let response = WaitingResponse(
+        request, name, saved.condition.first.map { String(decoding: $0.bytes, as: UTF8.self) }, knownID: saved.knownID,
+        isForNewer: saved.flags & 1 != 0, deadline: connection.worker.loop.now + min(saved.wait, longest),
+        on: connection)
+      connection.begin(response)
+      // What has come since the request was made is new, too.
+      let end = stream.log.read { storage, _ in storage.endPosition }
+      response.subscribe(
+        to: stream,
+        from: stream.feed != nil ? .latest : saved.knownID.flatMap { $0 < end ? .after(id: $0) : nil } ?? .replay)
+    } catch {
+      connection.respond(error, to: request)
+    }
+  }
+
+  override func resume() {
+    connection.setClock(after: .nanoseconds(Int64(clamping: deadline - min(deadline, worker.loop.now))))
+  }
+}
