@@ -205,6 +205,13 @@ import Synchronization
     precondition(result == 0, "epoll_ctl on descriptor \(registration.descriptor): errno \(errno)")
   }
 
+  /// Lets another handler receive what is watched, from now on.
+  public func hand(_ registration: Registration, to handler: any Handler) {
+    assertOnLoop()
+    guard slots[Int(registration.slot)].generation == registration.generation else { return }
+    slots[Int(registration.slot)].handler = handler
+  }
+
   /// Stops watching; no further event is delivered, not even one that this turn has fetched already.
   public func unregister(_ registration: Registration) {
     assertOnLoop()

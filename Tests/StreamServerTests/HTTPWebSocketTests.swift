@@ -86,6 +86,16 @@ import Testing
     }
   }
 
+  @Test func aResponseBeforeTheHandshakeIsSentFirst() async throws {
+    try await withServer { harness in
+      let client = try HTTPWireClient(harness.path)
+      client.send(Array("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n\(WebSocketClient.handshake)".utf8))
+      let response = try client.response()
+      #expect(response.status == 200 && response.body == Array("ok\n".utf8))
+      #expect(try client.head()?.status == 101)
+    }
+  }
+
   @Test func whatComesWithTheHandshakeIsRead() async throws {
     try await withServer { harness in
       let early =

@@ -101,7 +101,7 @@ class Connection: EventLoop.Handler {
   /// Whether the handshake is complete. Before that, the handshake timeout applies.
   var isEstablished: Bool { false }
 
-  /// In `$clients`.
+  /// In `$clients`; a client that has sent nothing counts as one of RSocket.
   var protocolName: String { "rsocket" }
 
   /// The streams that it publishes to.
@@ -195,7 +195,11 @@ class Connection: EventLoop.Handler {
   /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
   func start() -> Bool {
     worker.loop.assertOnLoop()
-    registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
+    if let registration {
+      worker.loop.hand(registration, to: self)
+    } else {
+      registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
+    }
     guard registration != nil else { return false }
     if !isEstablished { setClock(after: worker.limits.handshakeTimeout) }
     return true
@@ -532,17 +536,18 @@ class Connection: EventLoop.Handler {
   /// The protocol's part of `finishRestore`.
   func finishRestoringProtocol() {}
 
-  /// Leaves the socket to another connection object, which takes the place of this one: what this one has ends here.
-  func releaseSocket() -> OwnedDescriptor {
+  /// Leaves the socket to the connection that takes the place of this one: what this one has ends here.
+  func makeSuccessor(_ makeConnection: (consuming OwnedDescriptor) -> Connection) -> Connection {
     worker.loop.assertOnLoop()
-    if let registration { worker.loop.unregister(registration) }
-    registration = nil
     cancelClocks()
     phase = .closed
     settle()
     var socket = OwnedDescriptor(-1)
     swap(&socket, &self.socket)
-    return socket
+    let successor = makeConnection(socket)
+    (successor.registration, successor.watched) = (registration, watched)
+    registration = nil
+    return successor
   }
 
   /// Continues with input that the protocol has held back.

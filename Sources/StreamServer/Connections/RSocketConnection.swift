@@ -6,8 +6,6 @@ import StreamRuntime
 /// A connection with the RSocket protocol: converts frames into requests, and their results into frames.
 class RSocketConnection: Connection {
   var machine: ConnectionMachine
-  /// A byte has arrived: the first one selects the protocol.
-  private var hasInput: Bool
   /// Created for the first publishing request.
   private var inbound: InboundChannels?
 
@@ -25,7 +23,6 @@ class RSocketConnection: Connection {
     machine: ConnectionMachine? = nil, worker: Worker
   ) {
     self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
-    hasInput = machine.map { $0.isOpen || $0.partialByteCount(perRequest: 1) > 0 } ?? false
     super.init(socket, identity, share, worker: worker)
   }
 
@@ -49,14 +46,6 @@ class RSocketConnection: Connection {
   // MARK: Input
 
   override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
-    if !hasInput {
-      hasInput = true
-      if HTTPConnection.speaks(unsafe bytes[0]), acceptsOtherProtocols {
-        let input = unsafe Array(bytes)
-        worker.replace(self, input: input) { HTTPConnection($0, identity, share, worker: worker) }
-        return bytes.count
-      }
-    }
     var (offset, frameCount) = (0, 0)
     var events: [ConnectionMachine.Event] = []
     repeat {
@@ -148,12 +137,7 @@ class RSocketConnection: Connection {
 
   override func timeIsOver() {
     guard !isEstablished else { return watchLifetime() }
-    // A browser opens connections that it may not use.
-    if hasInput {
-      drop("no SETUP within the handshake timeout")
-    } else {
-      worker.trace(identity, "sent nothing within the handshake timeout")
-    }
+    drop("no SETUP within the handshake timeout")
     close()
   }
 
@@ -239,9 +223,6 @@ class RSocketConnection: Connection {
   }
 
   private static let keyAttempts = 8
-
-  /// The first byte may select another protocol.
-  var acceptsOtherProtocols: Bool { true }
 
   /// What events become on this connection.
   var encoding: EventFormat.Encoding { .rsocket }

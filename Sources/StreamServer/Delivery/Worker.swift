@@ -109,7 +109,7 @@ import Synchronization
   /// Adds a new connection. On the loop.
   func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount) {
     loop.assertOnLoop()
-    start(RSocketConnection(socket, client, share(of: account), worker: self))
+    start(NewConnection(socket, client, share(of: account), worker: self))
   }
 
   /// Continues with the socket of a connection as another protocol's connection, whose first bytes are there. On the
@@ -119,7 +119,7 @@ import Synchronization
   func replace(_ former: Connection, input: [UInt8], by makeConnection: (consuming OwnedDescriptor) -> Connection) {
     loop.assertOnLoop()
     connections.remove(former)
-    let connection = makeConnection(former.releaseSocket())
+    let connection = former.makeSuccessor(makeConnection)
     connections.insert(connection)
     guard !isStopping, connection.start() else { return connection.close() }
     connection.resume(with: input)
@@ -160,6 +160,8 @@ import Synchronization
     guard saved.http == nil else { return HTTPConnection(socket, client, share, worker: self) }
     let machine = ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection)
     guard let webSocket = saved.webSocket else {
+      let isNew = !machine.isOpen && machine.partialByteCount(perRequest: 1) == 0 && machine.outputByteCount == 0
+      guard !isNew || !saved.unsent.isEmpty else { return NewConnection(socket, client, share, worker: self) }
       return RSocketConnection(socket, client, share, machine: machine, worker: self)
     }
     return WebSocketConnection(socket, client, share, machine: machine, saved: webSocket, worker: self)

@@ -340,10 +340,12 @@ final class HTTPConnection: Connection {
 
   func begin(_ exchange: Exchange) { self.exchange = exchange }
 
-  /// The connection's socket and what was read after the request become a WebSocket's, which sends the handshake.
+  /// The connection's socket, what is unsent, and what was read after the request become a WebSocket's.
   private func becomeWebSocket(_ input: [UInt8]) {
     exchange = nil
-    worker.replace(self, input: input) { [handshake] in
+    // Responses to requests before this one go first.
+    let handshake = savedBytes.unsent + output + handshake
+    worker.replace(self, input: input) {
       WebSocketConnection($0, identity, share, handshake: handshake, worker: worker)
     }
   }

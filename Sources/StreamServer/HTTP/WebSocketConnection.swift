@@ -15,7 +15,7 @@ final class WebSocketConnection: RSocketConnection {
   private var ending: [UInt8] = []
 
   /// - Parameters:
-  ///   - handshake: the response that opens the WebSocket, to be written first.
+  ///   - handshake: the response that opens the WebSocket, and any before it, to be written first.
   ///   - saved: of a connection that continues here; nil for a new one.
   init(
     _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
@@ -39,7 +39,6 @@ final class WebSocketConnection: RSocketConnection {
 
   override var protocolName: String { "websocket" }
   override var encoding: EventFormat.Encoding { .webSocket }
-  override var acceptsOtherProtocols: Bool { false }
   override var heldByteCount: Int { super.heldByteCount + message.count + headerPart.count }
   override var answerByteCount: Int { control.count + super.answerByteCount + ending.count }
 
