@@ -127,13 +127,13 @@ final class StreamingResponse: Exchange {
     connection.remove(subscription)
   }
 
-  /// Shows that an idle event stream is alive.
+  /// Shows that an idle event stream is alive: not one with events that wait for space in the socket or for their turn.
   override func timeIsOver() {
     guard isEventStream else { return }
     let (now, sentAt, longest) = (worker.loop.now, connection.sentAt, connection.times.silence)
     let silence = Duration.nanoseconds(Int64(now - min(now, sentAt)))
     guard silence >= longest else { return connection.setClock(after: longest - silence) }
-    if !connection.hasUnsent, !connection.isWithinEvent() {
+    if !connection.hasUnsent, connection.subscriptions.allSatisfy(\.isWithoutEvents) {
       write(ServerSentEvents.comment)
       connection.sentAt = now
     }
@@ -225,5 +225,15 @@ final class StreamingResponse: Exchange {
     connection.limitSendBuffer()
     connection.sentAt = worker.loop.now
     timeIsOver()
+  }
+}
+
+extension StreamSubscription {
+  /// Whether it has been sent everything, as far as it knows.
+  fileprivate var isWithoutEvents: Bool {
+    switch state {
+    case .idle, .waiting, .updating, .ended: true
+    case .ready, .serving, .standby, .blocked: false
+    }
   }
 }
