@@ -4,6 +4,8 @@ import StreamServer
 import Testing
 
 @Suite struct DescriptorParcelTests {
+  private static let perMessage = DescriptorParcel.mostPerMessage
+
   /// Files without names, each containing its number.
   private func files(_ count: Int) -> [CInt] {
     (0..<count).map { number in
@@ -26,7 +28,7 @@ import Testing
 
   @Test(arguments: [0, 1, 253, 254, 600]) func descriptorsAreUnpackedInOrder(count: Int) throws {
     let files = files(count)
-    let (ends, packed) = try DescriptorParcel.pack(files)
+    let (ends, packed) = try DescriptorParcel.pack(files, perMessage: Self.perMessage)
     for file in files { close(file) }
     #expect(packed == count && (ends.isEmpty == (count == 0)))
     for _ in 0..<2 { #expect(numbers(ends.flatMap { copies(from: $0.end) }) == Array(0..<count)) }
@@ -36,7 +38,7 @@ import Testing
 
   private func copies(from end: CInt) -> [CInt] {
     var copies: [CInt] = []
-    DescriptorParcel.copy(from: end) { index, descriptor in
+    DescriptorParcel.copy(from: end, perMessage: Self.perMessage) { index, descriptor in
       #expect(index == copies.count)
       copies.append(descriptor)
     }
@@ -46,7 +48,7 @@ import Testing
   @Test func descriptorsLeftInAParcelAreClosedWithIt() throws {
     var pair: [CInt] = [-1, -1]
     socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair)
-    let (ends, _) = try DescriptorParcel.pack([pair[0]])
+    let (ends, _) = try DescriptorParcel.pack([pair[0]], perMessage: Self.perMessage)
     close(pair[0])
     #expect(send(pair[1], "x", 1, CInt(MSG_NOSIGNAL)) == 1)
     for (end, _) in ends { close(end) }
@@ -61,5 +63,33 @@ import Testing
     send(pair[1], "x", 1, 0)
     #expect(copies(from: pair[0]).isEmpty)
     for end in pair { close(end) }
+  }
+
+  @Test(arguments: [(1, 10, 16), (5_120, 10, 16), (65_536, 10, 205), (65_536, 512, 16), (1_000_000, 10, 253)])
+  func messagesAreSmallUnlessThereAreManyDescriptors(count: Int, queueLength: Int, expected: Int) {
+    #expect(DescriptorParcel.countPerMessage(of: count, queueLength: queueLength) == expected)
+  }
+
+  /// A process with a lower limit opens one message after the other, and misses none.
+  @Test func aProcessWithFewDescriptorsReachesAll() async {
+    await #expect(processExitsWith: .success) {
+      let files = (0..<320).map { _ in memfd_create("one", MFD_CLOEXEC) }
+      let perMessage = DescriptorParcel.countPerMessage(of: files.count)
+      let (ends, count) = try DescriptorParcel.pack(files, perMessage: perMessage)
+      #expect(count == files.count)
+      for file in files { close(file) }
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(7), &limit)  // RLIMIT_NOFILE
+      limit.rlim_cur = rlim_t(ends.map(\.end).max()! + 1 + 20)
+      setrlimit(__rlimit_resource_t(7), &limit)
+      var reached: Set<Int> = []
+      for (end, first) in ends {
+        DescriptorParcel.copy(from: end, perMessage: perMessage) { index, descriptor in
+          reached.insert(first + index)
+          close(descriptor)
+        }
+      }
+      exit(reached == Set(0..<320) ? 0 : 1)
+    }
   }
 }

@@ -144,11 +144,12 @@ final class ServerHarness: Sendable {
       server.save { continuation.resume(returning: $0) }
       meanwhile()
     }
-    let (ends, count) = try DescriptorParcel.pack(saved.descriptors)
+    let perMessage = DescriptorParcel.countPerMessage(of: saved.descriptors.count)
+    let (ends, count) = try DescriptorParcel.pack(saved.descriptors, perMessage: perMessage)
     #expect(count == saved.descriptors.count)
     var descriptors: [CInt] = []
     for (end, _) in ends {
-      DescriptorParcel.copy(from: end) { descriptors.append($1) }
+      DescriptorParcel.copy(from: end, perMessage: perMessage) { descriptors.append($1) }
       close(end)
     }
     return try SavedConnections(state: saved.state(ofFirst: count), descriptors)

@@ -35,7 +35,7 @@ import Testing
     #expect(try await daemon.end() == 0)
     let manager = try #require(daemon.manager)
     let kept = manager.kept.map(\.name).filter { $0.hasPrefix("kept-connections") }
-    #expect(kept == ["kept-connections-state", "kept-connections-at-0"])
+    #expect(kept == ["kept-connections-state", "kept-connections-by-16-at-0"])
   }
 
   /// It finds another one at its socket: after it has restored the connections, before it is ready.
@@ -79,15 +79,15 @@ import Testing
     var readers: [Reader] = []
     for stream in ["a", "b", "c"] { readers.append(try await Reader(daemon, stream)) }
     try await handOver(daemon)
-    let parcel = try #require(manager.give("kept-connections-at-0"))
+    let parcel = try #require(manager.give("kept-connections-by-16-at-0"))
     var single: [CInt] = []
-    DescriptorParcel.copy(from: parcel) { _, descriptor in
-      if let (ends, _) = try? DescriptorParcel.pack([descriptor]) { single += ends.map(\.end) }
+    DescriptorParcel.copy(from: parcel, perMessage: 16) { _, descriptor in
+      if let (ends, _) = try? DescriptorParcel.pack([descriptor], perMessage: 16) { single += ends.map(\.end) }
       close(descriptor)
     }
     close(parcel)
     try #require(single.count == 3)
-    for index in [2, 0] { manager.keep(single[index], as: "kept-connections-at-\(index)") }
+    for index in [2, 0] { manager.keep(single[index], as: "kept-connections-by-16-at-\(index)") }
     close(single[1])
     try daemon.start("workers = 1\n" + streams)
     #expect(daemon.log.contains("2 connections restored"))

@@ -157,7 +157,7 @@ import Testing
       #expect(manager.kept.map(\.name) == ["kept-connections-state"])
     } else {
       #expect(!daemon.log.contains("closed"))
-      #expect(manager.kept.map(\.name).sorted() == ["kept-connections-at-0", "kept-connections-state"])
+      #expect(manager.kept.map(\.name).sorted() == ["kept-connections-by-16-at-0", "kept-connections-state"])
     }
     connection.close()
   }

@@ -8,17 +8,40 @@ import StreamRuntime
 /// seconds, a parcel does not.
 package enum DescriptorParcel {
   /// Maximum descriptors of one message: SCM_MAX_FD of the kernel.
-  private static let perMessage = 253
+  package static let mostPerMessage = 253
+  /// A message has no more unless there are too many: all of it are opened together, by a process with few free
+  /// descriptors.
+  private static let fewPerMessage = 16
+  /// The number of parcels above which a message has more.
+  private static let fewParcels = 32
+
+  /// How many descriptors a message has.
+  /// - Parameter queueLength: messages in a parcel.
+  package static func countPerMessage(of count: Int, queueLength: Int = systemQueueLength) -> Int {
+    let least = (count + fewParcels * queueLength - 1) / (fewParcels * queueLength)
+    return min(mostPerMessage, max(fewPerMessage, least))
+  }
+
+  /// net.unix.max_dgram_qlen: 512 if systemd has set it, otherwise 10.
+  package static var systemQueueLength: Int {
+    guard let file = unsafe fopen("/proc/sys/net/unix/max_dgram_qlen", "re") else { return 10 }
+    defer { unsafe fclose(file) }
+    var text = [CChar](repeating: 0, count: 16)
+    guard let line = unsafe fgets(&text, CInt(text.count), file) else { return 10 }
+    return unsafe max(1, Int(atoi(line)))
+  }
 
   /// Packs as many as there is space for, in order. They also stay open here.
   ///
-  /// The kernel limits messages in a queue (net.unix.max_dgram_qlen: 512 if systemd has set it, otherwise
-  /// 10), and descriptors in flight (RLIMIT_NOFILE for each user).
+  /// The kernel limits messages in a queue, and descriptors in flight (RLIMIT_NOFILE for each user).
   ///
+  /// - Parameter perMessage: the number of descriptors in each message but the last, which `copy` has to be given.
   /// - Returns: the reading ends, which the caller closes, each with the index of its first descriptor; and the number
   ///   of descriptors in all of them.
   /// - Throws: when no socket can be created.
-  package static func pack(_ descriptors: [CInt]) throws(SystemError) -> (ends: [(end: CInt, first: Int)], count: Int) {
+  package static func pack(
+    _ descriptors: [CInt], perMessage: Int
+  ) throws(SystemError) -> (ends: [(end: CInt, first: Int)], count: Int) {
     var ends: [(end: CInt, first: Int)] = []
     var packed = 0
     while packed < descriptors.count {
@@ -51,13 +74,13 @@ package enum DescriptorParcel {
   /// Copies the descriptors of a parcel, in order; they stay in it, for any process that has the parcel.
   ///
   /// - Parameter each: receives each descriptor with its index in this parcel; closed on exec, and owned by the callee.
-  ///   Indexes are skipped if the process cannot open more descriptors: it needs 253 at a time.
-  package static func copy(from end: CInt, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
+  ///   Indexes are skipped if the process cannot open as many descriptors as a message has.
+  package static func copy(from end: CInt, perMessage: Int, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
     var offset: CInt = 0  // of the next read, in bytes; a message has one. Shared by all holders of the parcel.
     guard unsafe setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else {
       return
     }
-    var message = [CInt](repeating: -1, count: perMessage)
+    var message = [CInt](repeating: -1, count: mostPerMessage)
     var first = 0
     while case let count = unsafe receive_descriptors(end, &message, CInt(MSG_PEEK)), count >= 0 {
       for (index, descriptor) in message.prefix(Int(count)).enumerated() { each(first + index, descriptor) }

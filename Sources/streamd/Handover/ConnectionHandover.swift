@@ -9,9 +9,37 @@ import Systemd
 /// The manager keeps both until the restoring process begins to serve them. A process that ends before has read and
 /// written nothing, and the next one finds the same state.
 enum ConnectionHandover {
-  /// Followed by the index of the parcel's first connection: the manager returns the newest first, and may have dropped
-  /// a parcel in the middle for lack of room.
-  private static let parcelPrefix = "connections-at-"
+  /// A parcel: the reading end of `DescriptorParcel`, and what its name says. The manager returns the newest first, and may
+  /// have dropped one in the middle for lack of room.
+  private struct Parcel {
+    let end: CInt
+    /// The index of its first connection.
+    let first: Int
+    let perMessage: Int
+
+    var name: String { "connections-by-\(perMessage)-at-\(first)" }
+
+    func copy(_ each: (_ index: Int, _ descriptor: CInt) -> Void) {
+      DescriptorParcel.copy(from: end, perMessage: perMessage) { each(first + $0, $1) }
+    }
+  }
+
+  /// Those of earlier versions: `connections-at-0`, or `connections` alone, with as many in each message as possible.
+  private static func parcel(_ stored: PassedDescriptors.Stored) -> Parcel? {
+    let parts = stored.name.split(separator: "-", omittingEmptySubsequences: false)
+    let numbers = parts.compactMap { Int($0) }.filter { (0..<1 << 32).contains($0) }
+    let most = DescriptorParcel.mostPerMessage
+    let (first, perMessage): (Int, Int)
+    switch (parts.filter { Int($0) == nil }, numbers.count) {
+    case (["connections"], 0): (first, perMessage) = (0, most)
+    case (["connections", "at"], 1): (first, perMessage) = (numbers[0], most)
+    case (["connections", "by", "at"], 2): (first, perMessage) = (numbers[1], numbers[0])
+    case _: return nil
+    }
+    guard (1...most).contains(perMessage) else { return nil }
+    return Parcel(end: stored.descriptor, first: first, perMessage: perMessage)
+  }
+
   private static let stateName = "connections-state"
   /// After this many processes that ended before serving the connections, they are closed: they may be the cause.
   private static let attemptLimit = 3
@@ -22,14 +50,14 @@ enum ConnectionHandover {
   /// - Parameter room: descriptors that the manager still accepts: one for the state, and one for each parcel.
   static func save(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     let (parcels, count) = pack(saved.descriptors, room: room, journal)
-    defer { for (parcel, _) in parcels { close(parcel) } }
+    defer { for parcel in parcels { close(parcel.end) } }
     saved.cancel(from: count)
     guard room > 0 else { return }
     do throws(SystemError) {
       let state = try MemoryFile.make(saved.state(ofFirst: count), name: stateName)
       defer { close(state) }
       manager.store(state, as: stateName)
-      for (parcel, first) in parcels { manager.store(parcel, as: "\(parcelPrefix)\(first)") }
+      for parcel in parcels { manager.store(parcel.end, as: parcel.name) }
     } catch {
       journal.write(.limitReached, .warning, "connections are closed, as they cannot be handed over: \(error)")
       saved.cancel(from: 0)
@@ -39,12 +67,14 @@ enum ConnectionHandover {
   /// - Returns: the parcels, the caller's to close, and the number of connections in them; none if one has no room.
   private static func pack(
     _ descriptors: [CInt], room: Int, _ journal: Journal
-  ) -> (parcels: [(end: CInt, first: Int)], count: Int) {
+  ) -> (parcels: [Parcel], count: Int) {
     guard !descriptors.isEmpty else { return ([], 0) }
     do throws(SystemError) {
-      let (parcels, count) = try DescriptorParcel.pack(descriptors)
+      let perMessage = DescriptorParcel.countPerMessage(of: descriptors.count)
+      let (ends, count) = try DescriptorParcel.pack(descriptors, perMessage: perMessage)
+      let parcels = ends.map { Parcel(end: $0.end, first: $0.first, perMessage: perMessage) }
       guard parcels.count < room else {
-        for (parcel, _) in parcels { close(parcel) }
+        for parcel in parcels { close(parcel.end) }
         journal.write(
           .limitReached, .warning,
           "\(counted(descriptors.count, "connection")) closed: handing them over takes "
@@ -72,12 +102,12 @@ enum ConnectionHandover {
   static func restore(
     from stored: inout [PassedDescriptors.Stored], atMost limit: Int, _ manager: ServiceManager, _ journal: Journal
   ) -> (saved: SavedConnections, names: [String])? {
-    let mine = stored.filter { $0.name == stateName || firstIndex(ofParcel: $0.name) != nil }
+    let mine = stored.filter { $0.name == stateName || parcel($0) != nil }
     guard !mine.isEmpty else { return nil }
     let names = Array(Set(mine.map(\.name)))
     stored.removeAll { names.contains($0.name) }
     defer { for descriptor in mine { close(descriptor.descriptor) } }
-    let parcels = mine.compactMap { stored in firstIndex(ofParcel: stored.name).map { (stored.descriptor, first: $0) } }
+    let parcels = mine.compactMap(parcel)
     let state = mine.first { $0.name == stateName }?.descriptor
     let bytes = state.flatMap { MemoryFile.bytes(of: $0) } ?? []
     let attempts = SavedState.attempts(in: bytes)
@@ -101,10 +131,10 @@ enum ConnectionHandover {
   }
 
   /// The connections in parcels, for a message: `3 connections (uid 0: 1, uid 1000: 2)`, with at most ten users.
-  private static func described(_ parcels: [(CInt, first: Int)]) -> String {
+  private static func described(_ parcels: [Parcel]) -> String {
     var counts: [String: Int] = [:]
-    for (parcel, _) in parcels {
-      DescriptorParcel.copy(from: parcel) { _, descriptor in
+    for parcel in parcels {
+      parcel.copy { _, descriptor in
         counts[PeerCredentials(of: descriptor).map { "uid \($0.user)" } ?? "TCP", default: 0] += 1
         close(descriptor)
       }
@@ -124,27 +154,20 @@ enum ConnectionHandover {
 
   /// Assigns descriptors to the connections. Those beyond `room` get CANCELED and are closed: first, because parcels
   /// bring many at a time, for which there is no room later.
-  private static func attach(_ parcels: [(CInt, first: Int)], to saved: inout SavedConnections, atMost room: Int) {
-    func copyAll(_ each: (_ index: Int, _ descriptor: CInt) -> Void) {
-      for (parcel, first) in parcels { DescriptorParcel.copy(from: parcel) { each(first + $0, $1) } }
-    }
+  private static func attach(_ parcels: [Parcel], to saved: inout SavedConnections, atMost room: Int) {
     if room < saved.count {
-      copyAll { index, descriptor in
-        if (room..<saved.count).contains(index) { saved.cancel(index, by: descriptor) }
-        close(descriptor)
+      for parcel in parcels {
+        parcel.copy { index, descriptor in
+          if (room..<saved.count).contains(index) { saved.cancel(index, by: descriptor) }
+          close(descriptor)
+        }
       }
     }
-    copyAll { index, descriptor in
-      if index < min(room, saved.count) { saved.attach(descriptor, to: index) } else { close(descriptor) }
+    for parcel in parcels {
+      parcel.copy { index, descriptor in
+        if index < min(room, saved.count) { saved.attach(descriptor, to: index) } else { close(descriptor) }
+      }
     }
-  }
-
-  /// - Returns: the index of its first connection; nil for another name. The only parcel of an earlier version has no
-  ///   index.
-  private static func firstIndex(ofParcel name: String) -> Int? {
-    if name == "connections" { return 0 }
-    guard name.hasPrefix(parcelPrefix), let first = Int(name.dropFirst(parcelPrefix.count)) else { return nil }
-    return (0..<1 << 32).contains(first) ? first : nil
   }
 
   private static func report(_ taken: Int, of count: Int, room: Int, isGivenUp: Bool, _ journal: Journal) {
