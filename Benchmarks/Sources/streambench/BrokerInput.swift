@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import StreamRuntime
 
@@ -71,7 +72,7 @@ import StreamRuntime
     var owesPong = false
     let (start, before) = (monotonicSeconds(), try broker.process.processorSeconds())
     while monotonicSeconds() - start < seconds || !unsent.isEmpty {
-      if unsent.isEmpty { unsent = (owesPong ? Array("PONG\r\n".utf8) : []) + block }
+      if unsent.isEmpty { unsent = (owesPong ? Array("PONG\r\n".utf8) : [])[...] + block }
       owesPong = false
       let sent = unsafe unsent.withUnsafeBytes {
         unsafe send(connection.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))

@@ -17,16 +17,51 @@ private func measureKeyedIngest(_ options: Options) throws {
   Report.heading("keyed ingest, \(counted(keyCount, "key")), 64 bytes", goal: "70 % of plain ingest")
   let names = ["plain", "keyed"]
   let loads = try [false, true].map { try KeyedLoad(options, isKeyed: $0) }
+  let redis = try RedisSets()
   var rates: [[Double]] = [[], []]
+  var sets: [Double] = []
   for load in loads { try load.publish(keyCount) }
   for _ in 0..<options.runs {
     for (index, load) in loads.enumerated() { rates[index].append(try load.eventsPerSecond(over: options.seconds)) }
+    if let redis { sets.append(try redis.perSecond(over: options.seconds)) }
   }
   let plain = Figures(rates[0]).median
   for (name, values) in zip(names, rates) {
     let figures = Figures(values)
     Report.line(
       name, figures, "events/s", name == "plain" ? [] : [Report.percent(figures.median, of: plain, "plain")])
+  }
+  guard !sets.isEmpty else { return }
+  let (keyed, stored) = (Figures(rates[1]), Figures(sets))
+  Report.line("redis, SET", stored, "values/s", ["keyed: " + Report.times(keyed.median, stored.median, "redis")])
+}
+
+/// redis, which stores values of 64 bytes by key: redis-benchmark with 50 clients, each of which has 100 requests under way.
+private final class RedisSets {
+  private let server: RedisBroker
+  private let benchmark: String
+
+  /// - Returns: nil if one of the two programs is not installed.
+  init?() throws {
+    guard let server = findProgram("redis-server"), let benchmark = findProgram("redis-benchmark") else { return nil }
+    self.server = try RedisBroker(server)
+    self.benchmark = benchmark
+    _ = try perSecond(requests: 2 * keyCount)
+  }
+
+  func perSecond(over seconds: Double) throws -> Double { try perSecond(requests: Int(1_500_000 * seconds)) }
+
+  private func perSecond(requests: Int) throws -> Double {
+    let command =
+      "\(benchmark) -s \(server.process.folder)/s -t set -P 100 -d 64 -r \(keyCount) -n \(requests) --csv 2>/dev/null"
+    guard let pipe = unsafe popen(command, "re") else { throw SystemError("popen") }
+    defer { unsafe pclose(pipe) }
+    var text = [CChar](repeating: 0, count: 1024)
+    while let line = unsafe fgets(&text, CInt(text.count), pipe) {
+      let fields = unsafe String(cString: line).split(separator: ",").map { $0.filter { $0 != "\"" } }
+      if fields.first == "SET", fields.count > 1, let rate = Double(fields[1]) { return rate }
+    }
+    throw BenchError("redis-benchmark reports no rate of SET")
   }
 }
 
