@@ -173,13 +173,13 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
 
   /// The configuration's limits, reduced to the available descriptors.
   private static func limits(_ configuration: Configuration, _ journal: Journal) throws(SystemError) -> ServerLimits {
-    var limits = ServerLimits(configuration.server)
+    var limits = configuration.server.limits
     let budget = DescriptorBudget.take()
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
     if limits.connections > most {
       // The default is what a large machine can have: that a smaller one has less is no news.
-      let isChosen = limits.connections != Configuration.Server().maxConnections
+      let isChosen = limits.connections != ServerLimits().connections
       journal.write(
         .limitReached, isChosen ? .notice : .debug,
         "max_connections is \(limits.connections), of which \(most) fit: "

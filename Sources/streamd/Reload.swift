@@ -131,7 +131,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
 
   private func report(_ difference: ConfigurationDifference) {
     let former = journal.level
-    let level = difference.logLevel.flatMap { Journal.Priority(rawValue: UInt8($0.priority)) } ?? former
+    let level = difference.logLevel ?? former
     // Written at the more verbose of the two levels, so that the entry appears.
     journal.level = max(former, level)
     journal.write(.reloaded, .info, "configuration reloaded: \(difference.summary)")

@@ -8,7 +8,7 @@ extension HTTPConfiguration {
       headers: http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
       query: http.query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
       unixSocket: http.unixSocket, route: HTTPRoute(http.settings.proxy), trust: HTTPTrust(http.settings),
-      redirects: HTTPRedirects(rawValue: http.settings.redirects.rawValue) ?? .sameOrigin,
+      redirects: http.settings.redirects,
       retry: Backoff(stream.retry), userAgent: http.settings.userAgent ?? "streamd/\(Version.current)")
     switch http.authorization {
     case .bearer(let token): bearer = token.content
@@ -50,7 +50,7 @@ extension HTTPTrust {
   }
 }
 
-extension Configuration.Header.Value {
+extension Configuration.NamedValue.Value {
   /// Possibly a secret.
   var content: String {
     switch self {

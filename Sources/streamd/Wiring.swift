@@ -12,19 +12,6 @@ import StreamSources
 
 import func HTTP.sha256
 
-extension ServerLimits {
-  init(_ server: Configuration.Server) {
-    self.init(
-      workers: server.workers, connections: server.maxConnections, connectionsPerUser: server.maxConnectionsPerUser,
-      requestsPerConnection: server.maxRequestsPerConnection, requestsPerUser: server.maxRequestsPerUser,
-      requestBytes: server.maxRequestBytes, inputBytes: server.maxInputBytes,
-      inputBytesPerUser: server.maxInputBytesPerUser, lifetime: server.maxLifetime,
-      handshakeTimeout: server.handshakeTimeout)
-    httpHosts = Set(server.hosts)
-    httpOrigins = Set(server.origins)
-  }
-}
-
 extension StreamConfiguration {
   init(_ stream: Configuration.Stream) {
     let start: ShareStart =
@@ -50,19 +37,6 @@ extension StreamConfiguration {
 
 extension ClientToken {
   convenience init(_ token: Configuration.Token) { self.init(name: token.name, secret: token.secret.content) }
-}
-
-extension AccessRules {
-  init(_ rules: [Configuration.AccessRule]) {
-    self.init(
-      rules.map { rule -> Rule in
-        switch rule {
-        case .anyone: .anyone
-        case .user(let id): .user(id)
-        case .group(let id): .group(id)
-        }
-      })
-  }
 }
 
 extension EventLog.Limits {
@@ -233,8 +207,7 @@ extension Configuration.Source {
         ).eraseToAnyPublisher()
       case .stream(let format, let idleTimeout):
         return HTTPStream(
-          request, format: format == .lines ? .lines : .serverSentEvents,
-          form: ServerSentEventForm(rawValue: http.eventForm.rawValue) ?? .data, idleTimeout: idleTimeout,
+          request, format: format, form: http.eventForm, idleTimeout: idleTimeout,
           resumption: SourceResumption { checkpoint(false) }, handover: handover, refresh: refresh, on: thread,
           progress: progress, report: report
         ).eraseToAnyPublisher()

@@ -64,7 +64,7 @@ func serve(_ path: String) {
       "serving the previous configuration: \(path) has errors")
   }
   let configuration = source.configuration
-  journal.level = Journal.Priority(rawValue: UInt8(configuration.log.level.priority)) ?? .info
+  journal.level = configuration.log.level
   do {
     let daemon = try Daemon(
       source, from: path, ConfigurationReport(text: source.text, error: refusal, readAt: time / 1000), passed: passed,

@@ -60,12 +60,11 @@ struct ConfigurationHTTPSettingsTests {
     #expect(try settings("")?.redirects == .sameOrigin)
     #expect(try settings("", http: "redirects = \"any\"")?.redirects == .any)
     #expect(
-      try settings("redirects = \"none\"", http: "redirects = \"any\"")?.redirects == Configuration.Redirects.none)
+      try settings("redirects = \"none\"", http: "redirects = \"any\"")?.redirects == HTTPRedirects.none)
     #expect(
       httpErrors("redirects = \"all\"") == [
         #"test.toml:4: streams.s.http.redirects: expected "none", "same-origin", "https" or "any", got "all""#
       ])
-    for value in Configuration.Redirects.allCases { #expect(HTTPRedirects(rawValue: value.rawValue) != nil) }
   }
 
   @Test func aStreamOverridesTheDefaults() throws {

@@ -1,4 +1,5 @@
 import ReplayLog
+import StreamServer
 import StreamSources
 import TestSupport
 import Testing
@@ -21,11 +22,11 @@ struct ConfigurationTests {
     #expect(configuration == Configuration())
     #expect(configuration.server.socket == "/run/streamd/streamd.sock")
     #expect(configuration.server.mode == 0o660)
-    #expect(configuration.server.workers == 0)
-    #expect(configuration.server.maxConnections == 65536)
-    #expect(configuration.server.maxRequestsPerConnection == 256)
-    #expect(configuration.server.maxRequestBytes == 1_048_576)
-    #expect(configuration.server.handshakeTimeout == .seconds(10))
+    #expect(configuration.server.limits.workers == 0)
+    #expect(configuration.server.limits.connections == 65536)
+    #expect(configuration.server.limits.requestsPerConnection == 256)
+    #expect(configuration.server.limits.requestBytes == 1_048_576)
+    #expect(configuration.server.limits.handshakeTimeout == .seconds(10))
     #expect(configuration.log.level == .info)
     #expect(configuration.http.maxPerHost == 4)
     #expect(configuration.streams.isEmpty)
@@ -56,8 +57,8 @@ struct ConfigurationTests {
     #expect(try parse("[streams.s]\n\(timer)").streams.first?.distinct == .no)
   }
 
-  @Test(arguments: Configuration.HTTP.Format.allCases) func aStreamingResponseIsASource(
-    format: Configuration.HTTP.Format
+  @Test(arguments: HTTPStreamFormat.allCases) func aStreamingResponseIsASource(
+    format: HTTPStreamFormat
   ) throws {
     let text = "[streams.q.http]\nurl = \"http://localhost\"\nstream = \"\(format.rawValue)\"\n"
     let configuration = try parse(text + "idle_timeout = \"1m\"")
@@ -83,14 +84,13 @@ struct ConfigurationTests {
   }
 
   @Test func serverSentEventsAreTheirDataByDefault() throws {
-    func form(_ more: String) throws -> Configuration.HTTP.EventForm? {
+    func form(_ more: String) throws -> ServerSentEventForm? {
       let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", stream = \"sse\"\(more) }").streams.first
       guard case .http(let http) = stream?.source else { return nil }
       return http.eventForm
     }
     #expect(try form("") == .data)
     #expect(try form(", sse = \"envelope\"") == .envelope)
-    for form in Configuration.HTTP.EventForm.allCases { #expect(ServerSentEventForm(rawValue: form.rawValue) != nil) }
   }
 
   @Test func theDefaultPageSizeIsLimitedByTheBuffer() throws {
@@ -137,14 +137,14 @@ struct ConfigurationTests {
       [log]
       level = "debug"
       """)
+    var limits = ServerLimits(
+      workers: 3, connections: 10, connectionsPerUser: 7, requestsPerConnection: 4, requestsPerUser: 20,
+      requestBytes: 65536, inputBytes: 8 << 20, inputBytesPerUser: 2 << 20, lifetime: .seconds(60),
+      handshakeTimeout: .milliseconds(500))
+    (limits.httpHosts, limits.httpOrigins) = (["stream.example.org"], ["https://dashboard.example.org:8443"])
     #expect(
       configuration.server
-        == Configuration.Server(
-          socket: "/tmp/s.sock", mode: 0o600, workers: 3, maxConnections: 10, maxConnectionsPerUser: 7,
-          maxRequestsPerConnection: 4, maxRequestsPerUser: 20, maxRequestBytes: 65536, maxInputBytes: 8 << 20,
-          maxInputBytesPerUser: 2 << 20, maxLifetime: .seconds(60), handshakeTimeout: .milliseconds(500),
-          hosts: ["stream.example.org"], origins: ["https://dashboard.example.org:8443"],
-          state: "/var/lib/else"))
+        == Configuration.Server(socket: "/tmp/s.sock", mode: 0o600, limits: limits, state: "/var/lib/else"))
     #expect(configuration.log.level == .debug)
   }
 
@@ -283,10 +283,10 @@ struct ConfigurationTests {
     #expect(configuration.streams.first?.buffer.bytes == bytes)
   }
 
-  @Test func levelsHaveThePrioritiesOfSyslog() {
-    #expect(Configuration.Log.Level.emergency.priority == 0)
-    #expect(Configuration.Log.Level.info.priority == 6)
-    #expect(Configuration.Log.Level.debug.priority == 7)
+  @Test func levelsHaveThePrioritiesOfSyslog() throws {
+    for (name, priority) in [("emergency", UInt8(0)), ("info", 6), ("debug", 7)] {
+      #expect(try parse("[log]\nlevel = \"\(name)\"").log.level.rawValue == priority)
+    }
   }
 
   @Test(arguments: [

@@ -23,7 +23,7 @@ struct DefinitionDigestTests {
   /// Another version of the daemon, or a host of another kind, must have the same ones: a change here would prevent the
   /// hosts of a fleet from leading each other's streams during an upgrade.
   @Test func digestsAreStable() {
-    var all = Configuration.HTTP(url: "https://h/?a=b", fetching: .stream(.sse, idleTimeout: .seconds(9)))
+    var all = Configuration.HTTP(url: "https://h/?a=b", fetching: .stream(.serverSentEvents, idleTimeout: .seconds(9)))
     all.eventForm = .envelope
     all.maxBodyBytes = 1000
     all.headers = [
@@ -51,9 +51,9 @@ struct DefinitionDigestTests {
       digest(.http(Self.poll)),
       digest { $0.url = "https://h/" },
       digest { $0.fetching = .poll(every: .seconds(2)) },
-      digest { $0.fetching = .stream(.sse, idleTimeout: nil) },
+      digest { $0.fetching = .stream(.serverSentEvents, idleTimeout: nil) },
       digest { $0.fetching = .stream(.lines, idleTimeout: nil) },
-      digest { ($0.fetching, $0.eventForm) = (.stream(.sse, idleTimeout: nil), .envelope) },
+      digest { ($0.fetching, $0.eventForm) = (.stream(.serverSentEvents, idleTimeout: nil), .envelope) },
       digest { $0.maxBodyBytes = 1 << 20 },
       digest { $0.headers = [.init(name: "X", value: .plain("a"))] },
       digest { $0.headers = [.init(name: "X", value: .plain("b"))] },

@@ -75,7 +75,7 @@ extension Configuration.Stream {
   }
 
   /// In the order of the names: that of the file depends on how a table is written.
-  private static func definition(of values: [(name: String, value: Configuration.Header.Value)], _ key: String)
+  private static func definition(of values: [(name: String, value: Configuration.NamedValue.Value)], _ key: String)
     -> [Field]
   {
     values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap { name, value -> [Field] in

@@ -1,26 +1,23 @@
-extension Configuration {
-  /// `[http]` without the settings for all streams, which are copied into each stream.
-  struct Upstreams: Sendable, Equatable {
-    /// Concurrent transfers to one host and port, or to one Unix socket; 1 to 1024.
-    var maxPerHost = 4
-  }
+import StreamSources
 
+extension Configuration {
   /// A source that fetches a URL.
   struct HTTP: Sendable, Equatable {
     /// `http` or `https`, ASCII, with a host, without a user or password.
-    var url: String
-    var fetching: Fetching
+    var url = ""
+    /// Until it is read, such that `sse` is valid.
+    var fetching = Fetching.stream(.serverSentEvents, idleTimeout: nil)
     /// The time limit of one whole transfer; for a streaming response, of its head.
     var timeout = Duration.seconds(30)
     /// Maximum bytes of one response, or of one event of a streaming response, after decompression; more is a failed
     /// fetch. `nil`: see `Configuration.Stream.maxBodyBytes(_:)`.
     var maxBodyBytes: Int?
     /// The event made of a server-sent event; only for streaming responses with these.
-    var eventForm = EventForm.data
-    /// In the order of the file.
-    var headers: [Header] = []
+    var eventForm = ServerSentEventForm.data
+    /// In the order of the file. A value has no control characters, here and in `query`, and at most 8192 bytes.
+    var headers: [NamedValue] = []
     /// Added to the URL's query.
-    var query: [QueryItem] = []
+    var query: [NamedValue] = []
     /// The `Authorization` header; `headers` then contains none.
     var authorization: Authorization?
     /// Path of the upstream's Unix socket, absolute, at most 107 bytes; `nil`: TCP.
@@ -32,18 +29,7 @@ extension Configuration {
       /// As one event; polled at intervals of 1 ms to 365 days.
       case poll(every: Duration)
       /// As many events, without end. Fails after `idleTimeout` without a byte; `nil`: no limit.
-      case stream(Format, idleTimeout: Duration?)
-    }
-
-    /// The event made of a server-sent event: its data, or a JSON object with its name, its id and its data. The raw
-    /// value is also that of `ServerSentEventForm`.
-    enum EventForm: String, CaseIterable, Sendable {
-      case data, envelope
-    }
-
-    /// How a streaming response is split into events.
-    enum Format: String, CaseIterable, Sendable {
-      case lines, sse
+      case stream(HTTPStreamFormat, idleTimeout: Duration?)
     }
   }
 
@@ -59,65 +45,102 @@ extension Configuration {
     var user: String
     var password: Secret
   }
+}
 
-  /// A name and a value of a URL's query, unencoded.
-  struct QueryItem: Sendable, Equatable {
-    /// 1 to 256 bytes without control characters.
-    var name: String
-    /// At most 8192 bytes without control characters.
-    var value: Header.Value
+extension Configuration.HTTP: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init(["url"], \.url) { $1 = $0.complete(readURL($0)) ?? $1 },
+    .init(["every", "stream", "idle_timeout"], \.fetching) { $1 = $0.complete(readFetching($0)) ?? $1 },
+    .init("sse", \.eventForm, .choice),
+    .check { table, http in
+      if case .stream(.serverSentEvents, _) = http.fetching { return }
+      table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
+    },
+    .init("timeout", \.timeout, .duration()),
+    .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
+    .init(["headers"], \.headers) { table, headers in
+      headers = table.named("headers", "the name of a header", where: isToken, textForm, where: isText) ?? []
+    },
+    .init(["query"], \.query) { table, query in
+      let form = "a name of 1 to 256 bytes without control characters"
+      query =
+        table.named(
+          "query", form, where: { (1...256).contains($0.utf8.count) && !$0.hasControlCharacters }, textForm,
+          where: isText) ?? []
+    },
+    .init(["bearer", "basic"], \.authorization) { table, authorization in
+      let bearer = table.secret("bearer")
+      let form = "{ user = \"name\", password = { credential = \"name\" } }"
+      let basic = table.table("basic", expecting: form) { $0.login() }
+      authorization = bearer.map { .bearer($0) } ?? basic.map { .basic($0) }
+    },
+    .check { $1.checkAuthorization($0) },
+    .init("unix_socket", \.unixSocket, .path(upTo: 107)),
+    .init([], \.settings) { table, settings in settings = table.context.standardSettings },
+    .part(\.settings),
+    .check { table, http in
+      if table.holds("unix_socket"), table.holds("proxy"), http.settings.proxy != .none {
+        table.addError("expected proxy or unix_socket, got both", at: "proxy")
+      }
+    },
+  ]
+
+  /// `every`, or `stream` with its options.
+  private static func readFetching(_ table: ConfigurationTable) -> Configuration.HTTP.Fetching? {
+    let format: HTTPStreamFormat? = table.value("stream", .choice)
+    let idleTimeout = table.value("idle_timeout", .duration())
+    guard table.holds("stream") else {
+      table.refuse(["idle_timeout"], onlyWith: "stream", lacking: ["stream"])
+      if !table.holds("every") {
+        table.addError(
+          "expected every, such as every = \"30s\", or stream, got neither", lacking: ["every", "stream"])
+      }
+      return table.value("every", .duration()).map { .poll(every: $0) }
+    }
+    if table.holds("every") {
+      table.addError("expected every or stream, got both")
+      _ = table.value("every", .duration())
+    }
+    return format.map { .stream($0, idleTimeout: idleTimeout) }
   }
 
-  /// A request header.
-  struct Header: Sendable, Equatable {
-    /// A token (RFC 9110).
-    var name: String
-    /// Without control characters.
-    var value: Value
+  private static func readURL(_ table: ConfigurationTable) -> String? {
+    table.require("url", suchAs: "url = \"https://example.org/\"")
+    guard let text = table.value("url", .text("a URL such as \"https://example.org/\"") { _ in true }) else {
+      return nil
+    }
+    do {
+      try UpstreamURL.check(text)
+      return text
+    } catch {
+      switch error {
+      case .holdsCredentials:
+        table.addError(
+          "expected a URL without a user or password; use basic, bearer, headers or query with a credential", at: "url")
+      case .holdsVariable:
+        table.addError("expected a URL without ${…}: no variable is replaced in it", at: "url")
+      case .noURL: table.expected("a URL such as \"https://example.org/\"", at: "url")
+      }
+    }
+    return nil
+  }
 
-    /// The value of a header, parameter or variable.
-    enum Value: Sendable, Equatable {
-      case plain(String)
-      case secret(Secret)
+  /// `bearer` or `basic`, but not together with an `Authorization` header.
+  private func checkAuthorization(_ table: ConfigurationTable) {
+    let header = headers.first { $0.name.lowercased() == "authorization" }
+    let ways = ["bearer", "basic"].filter { table.holds($0) }
+    if ways.count == 2 {
+      table.addError("expected bearer or basic, got both", at: "basic")
+    } else if let way = ways.first, let header {
+      table.addError("expected \(way) or the header \(header.name), got both", at: way)
     }
   }
 
-  /// The User-Agent, proxy, TLS trust and redirects of transfers. `[http]` sets the defaults for the streams' own
-  /// settings.
-  struct HTTPSettings: Sendable, Equatable {
-    /// 1 to 256 bytes without control characters; `nil`: the daemon's name and version.
-    var userAgent: String?
-    var proxy = Proxy.environment
-    /// Path of a PEM file with the only trusted authorities; `nil`: the system's.
-    var authorities: String?
-    /// `nil`: no client certificate is sent.
-    var identity: Identity?
-    var redirects = Redirects.sameOrigin
-  }
+  /// Describes the text of a header or parameter.
+  private static let textForm = "at most 8192 bytes without control characters"
 
-  /// Where redirects may lead; the raw value is also that of `HTTPRedirects`.
-  enum Redirects: String, CaseIterable, Sendable {
-    case none
-    case sameOrigin = "same-origin"
-    case https, any
-  }
+  private static func isText(_ text: String) -> Bool { text.utf8.count <= 8192 && !text.hasControlCharacters }
 
-  /// The proxy to use.
-  enum Proxy: Sendable, Equatable {
-    /// As in http_proxy, https_proxy, all_proxy and no_proxy.
-    case environment
-    case none
-    /// A URL of scheme `http`, `https`, `socks5` or `socks5h`, without user, password and path.
-    case server(String, Login?)
-  }
-
-  /// A client certificate.
-  struct Identity: Sendable, Equatable {
-    /// Path of a PEM file.
-    var certificate: String
-    /// Path of a PEM file; may be the same.
-    var key: String
-    /// The passphrase of the key.
-    var passphrase: Secret?
-  }
+  /// A token (RFC 9110, 5.6.2).
+  private static func isToken(_ text: String) -> Bool { text.isName(upTo: 256, with: "!#$%&'*+-.^_`|~") }
 }

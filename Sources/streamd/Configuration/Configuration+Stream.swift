@@ -2,6 +2,7 @@ import Events
 import HTTP
 import StreamProtocol
 import ReplayLog
+import StreamServer
 
 extension Configuration {
   /// `[streams.NAME]`: one source and its options.
@@ -12,7 +13,8 @@ extension Configuration {
     var description = ""
     /// MIME type of the events, ASCII, at most 255 bytes (RSocket gives its length one byte).
     var type = "application/json"
-    var source: Source
+    /// Until it is read any, so that the other keys are checked without one, too.
+    var source = Source.timer(Timer())
     /// A jq program for each event; `nil`: events stay unchanged.
     var jq: String?
     var distinct = Distinct.no
@@ -45,10 +47,10 @@ extension Configuration {
     /// Whether the stream may be fetched by this host, with `Share.fleet`. If not, its secrets are not read.
     var lead = true
     /// The rules for subscriptions: a client is admitted if any rule admits it. Never empty.
-    var read: [AccessRule] = [.anyone]
+    var read = [AccessRules.Rule.anyone]
     /// The rules for publishing, for `Source.publish`: a client is admitted if any rule admits it. Never empty; `nil`:
     /// the daemon's own user and root.
-    var write: [AccessRule]?
+    var write: [AccessRules.Rule]?
 
     /// The names of tokens that admit clients for subscriptions, and for publishing, in addition.
     var readers: [String] = []
@@ -74,43 +76,6 @@ extension Configuration {
     case whole
     /// Events for which this jq program has equal results.
     case by(String)
-  }
-
-  /// The source of the events.
-  enum Source: Sendable, Equatable {
-    case timer(Timer)
-    case http(HTTP)
-    case exec(Exec)
-    /// Clients publish the events. Always active.
-    case publish
-  }
-
-  /// A timer source.
-  struct Timer: Sendable, Equatable {
-    /// 1 ms to 365 days.
-    var every: Duration
-    /// How late a tick may be, to save wake-ups. Less than `every`.
-    var leeway = Duration.zero
-    /// Ticks until the stream completes, at least 1; `nil`: without end.
-    var times: Int?
-  }
-
-  /// A source that runs a program and reads its output.
-  struct Exec: Sendable, Equatable {
-    /// The program and its arguments, without a shell. The first is not empty; none contains a NUL.
-    var command: [String]
-    /// In the order of the file.
-    var environment: [Variable] = []
-    /// Maximum bytes of one line; more is a failure of the program. `nil`: 1 MiB.
-    var maxLineBytes: Int?
-  }
-
-  /// A variable of a program's environment.
-  struct Variable: Sendable, Equatable {
-    /// Letters, digits and `_`, not starting with a digit.
-    var name: String
-    /// Without NUL.
-    var value: Header.Value
   }
 
   /// The limits of the stored events; whichever is reached first applies.

@@ -27,16 +27,16 @@ extension Configuration.Stream {
   }
 }
 
-extension ConfigurationReader {
+extension Configuration.Token {
   /// Reads one of `[[tokens]]`.
+  ///
   /// - Parameter others: those before it.
-  func token(_ table: ConfigurationTable, besides others: [Configuration.Token]) -> Configuration.Token? {
-    for key in ["name", "credential"] where !table.holds(key) {
-      table.addError("expected \(key), got none", lacking: [key])
-    }
+  /// - Returns: `nil`, after recording an error, without a name or a secret.
+  init?(_ table: ConfigurationTable, besides others: [Self]) {
+    for key in ["name", "credential"] { table.require(key) }
     let name = table.value("name", .tokenName)
     if let name, others.contains(where: { $0.name == name }) { table.addError("is the name of two tokens", at: "name") }
-    let secret = table.holds("credential") ? secret(table) : nil
+    let secret = table.holds("credential") ? table.credential() : nil
     if let secret, !secret.content.isEmpty {
       if !Self.isToken(secret.content) {
         table.addError(
@@ -47,40 +47,30 @@ extension ConfigurationReader {
       }
     }
     let (read, write) = (table.values("read", .streamPattern) ?? [], table.values("write", .streamPattern) ?? [])
-    return name.flatMap { name in
-      secret.map { Configuration.Token(name: name, secret: $0, read: read, write: write) }
-    }
+    guard let name, let secret else { return nil }
+    self.init(name: name, secret: secret, read: read, write: write)
   }
 
   /// Whether a client can send it over HTTP. Source: RFC 6750, section 2.1.
   private static func isToken(_ text: String) -> Bool {
-    (16...ClientToken.maximumByteCount).contains(text.utf8.count)
-      && text.utf8.reversed().drop { $0 == UInt8(ascii: "=") }.allSatisfy { byte in
-        "-._~+/".utf8.contains(byte) || isLetterOrDigit(byte)
-      }
+    let count = ClientToken.maximumByteCount
+    let characters = text.prefix(upTo: text.lastIndex { $0 != "=" }.map(text.index(after:)) ?? text.startIndex)
+    return (16...count).contains(text.utf8.count)
+      && (characters.isEmpty || characters.isName(upTo: count, with: "-._~+/"))
   }
-}
-
-private func isLetterOrDigit(_ byte: UInt8) -> Bool {
-  (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
-    || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
 }
 
 extension ConfigurationShape where Value == String {
   /// The name of a token.
   fileprivate static var tokenName: Self {
-    text("a name of letters, digits, \".\", \"_\" and \"-\", at most 48 bytes") { text in
-      (1...48).contains(text.utf8.count) && text.utf8.allSatisfy { "._-".utf8.contains($0) || isLetterOrDigit($0) }
-    }
+    text("a name of letters, digits, \".\", \"_\" and \"-\", at most 48 bytes") { $0.isName(upTo: 48, with: "._-") }
   }
 
   /// A stream's name, or the beginning of names.
   fileprivate static var streamPattern: Self {
     text("the name of a stream, or the beginning of names and \"*\"") { text in
-      (1...255).contains(text.utf8.count)
-        && (text.last == "*" ? text.dropLast() : text[...]).utf8.allSatisfy {
-          "._-/".utf8.contains($0) || isLetterOrDigit($0)
-        }
+      let beginning = text.last == "*" ? text.dropLast() : text[...]
+      return text == "*" || text.utf8.count <= 255 && beginning.isName(upTo: 255, with: "._-/")
     }
   }
 }

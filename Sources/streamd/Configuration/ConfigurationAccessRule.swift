@@ -1,17 +1,7 @@
 import Glibc
+import StreamServer
 
-extension Configuration {
-  /// A rule that admits clients, with names already resolved. Compared with the kernel's credentials of the peer.
-  enum AccessRule: Sendable, Hashable {
-    /// Every client that can connect.
-    case anyone
-    case user(UInt32)
-    /// The peer's group or any of its supplementary groups.
-    case group(UInt32)
-  }
-}
-
-extension ConfigurationShape where Value == Configuration.AccessRule {
+extension ConfigurationShape where Value == AccessRules.Rule {
   /// `"*"`, `"user:NAME"`, `"group:NAME"`, `"uid:N"` or `"gid:N"`. Names are looked up in the system's databases.
   static var accessRule: Self {
     Self { node throws(Expected) in

@@ -1,4 +1,5 @@
 import StreamRuntime
+import Systemd
 
 /// The changes that replace one configuration by another at run time.
 struct ConfigurationDifference: Equatable {
@@ -9,11 +10,8 @@ struct ConfigurationDifference: Equatable {
 
     /// Whether its feed changed: its source, the source's secrets, its pipeline, or with which hosts it is shared.
     var hasOtherFeed: Bool {
-      stream.source != former.source || stream.retry != former.retry || stream.jq != former.jq
-        || stream.distinct != former.distinct || stream.validatesSource != former.validatesSource
-        || stream.throttle != former.throttle || stream.share != former.share
+      !stream.changes(from: former, applyingAt: .feed).isEmpty || stream.validatesSource != former.validatesSource
         || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
-        || stream.lead != former.lead
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
         || stream.share == .fleet && stream.buffer != former.buffer
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
@@ -26,8 +24,7 @@ struct ConfigurationDifference: Equatable {
 
     /// Whether its events are stored elsewhere or with other limits, or its state is another one.
     var hasOtherLog: Bool {
-      stream.buffer != former.buffer || stream.keep != former.keep || stream.share == .fleet && former.share != .fleet
-        || stream.key != former.key
+      !stream.changes(from: former, applyingAt: .log).isEmpty || stream.share == .fleet && former.share != .fleet
         || stream.key != nil && (stream.maxKeys, stream.stateBytes) != (former.maxKeys, former.stateBytes)
     }
   }
@@ -42,7 +39,7 @@ struct ConfigurationDifference: Equatable {
   /// Names, in the order of the old configuration.
   let removed: [String]
   /// nil: unchanged. A level set over the bus then stays.
-  let logLevel: Configuration.Log.Level?
+  let logLevel: Journal.Priority?
   /// nil: unchanged.
   let tokens: [Configuration.Token]?
   /// nil: unchanged.
@@ -70,46 +67,16 @@ struct ConfigurationDifference: Equatable {
     listen = new.server.listen == old.server.listen ? nil : new.server.listen
     maxPerHost = new.http.maxPerHost == old.http.maxPerHost ? nil : new.http.maxPerHost
     restartKeys =
-      Self.restartKeys.filter { $0.differs(old.server, new.server) }.map { "server." + $0.name }
+      new.server.changes(from: old.server, applyingAt: .restart).map { "server." + $0 }
       + Self.clusterKeys(from: old.cluster, to: new.cluster)
     unsharedStream = old.cluster == nil ? new.streams.first { $0.share == .fleet }?.name : nil
   }
 
-  /// The keys of the section `[server]` that apply when loops and connections are created.
-  static let restartKeys: [(name: String, differs: @Sendable (Configuration.Server, Configuration.Server) -> Bool)] = [
-    ("socket", { $0.socket != $1.socket }), ("mode", { $0.mode != $1.mode }), ("workers", { $0.workers != $1.workers }),
-    ("max_connections", { $0.maxConnections != $1.maxConnections }),
-    ("max_requests_per_connection", { $0.maxRequestsPerConnection != $1.maxRequestsPerConnection }),
-    ("max_request", { $0.maxRequestBytes != $1.maxRequestBytes }),
-    ("max_connections_per_user", { $0.maxConnectionsPerUser != $1.maxConnectionsPerUser }),
-    ("max_requests_per_user", { $0.maxRequestsPerUser != $1.maxRequestsPerUser }),
-    ("max_input", { $0.maxInputBytes != $1.maxInputBytes }),
-    ("max_input_per_user", { $0.maxInputBytesPerUser != $1.maxInputBytesPerUser }),
-    ("max_lifetime", { $0.maxLifetime != $1.maxLifetime }),
-    ("handshake_timeout", { $0.handshakeTimeout != $1.handshakeTimeout }), ("hosts", { $0.hosts != $1.hosts }),
-    ("origins", { $0.origins != $1.origins }), ("state", { $0.state != $1.state }),
-  ]
-
-  /// The changed keys of `[cluster]`, which applies when the daemon is started; the section if it was added or removed.
+  /// The changed keys of `[cluster]`; the section if it was added or removed.
   private static func clusterKeys(from old: Configuration.Cluster?, to new: Configuration.Cluster?) -> [String] {
     guard let old, let new else { return old == new ? [] : ["cluster"] }
-    var keys = clusterKeys.filter { $0.differs(old, new) }.map(\.name)
-    if old.login != new.login {
-      let logins = [old, new].compactMap { $0.login?.key }
-      keys += logins.first == logins.last ? Array(logins.prefix(1)) : logins
-    }
-    return keys.map { "cluster." + $0 }
+    return new.changes(from: old, applyingAt: .restart).map { "cluster." + $0 }
   }
-
-  /// The keys of `[cluster]` without those of the login.
-  static let clusterKeys: [(name: String, differs: @Sendable (Configuration.Cluster, Configuration.Cluster) -> Bool)] =
-    [
-      ("nats", { $0.servers != $1.servers }), ("name", { $0.name != $1.name }), ("shards", { $0.shards != $1.shards }),
-      ("replicas", { $0.replicas != $1.replicas }), ("shard_bytes", { $0.shardBytes != $1.shardBytes }),
-      ("ca_file", { $0.authorities != $1.authorities }),
-      ("client_certificate", { $0.identity?.certificate != $1.identity?.certificate }),
-      ("client_key", { $0.identity?.key != $1.identity?.key }),
-    ]
 
   /// `20 unchanged, 1 changed, 1 added, 1 removed`, then what else has changed: `; listens on 127.0.0.1:7878`
   var summary: String {

@@ -37,25 +37,11 @@ struct ConfigurationError: Error {
   var text: String
 }
 
-/// Collects errors while a file is read, so that all of them are reported at once, and the keys of its tables.
+/// Collects errors while a file is read, so that all of them are reported at once.
 final class ConfigurationErrorCollector {
   private(set) var errors: [ConfigurationError] = []
-  /// The valid keys of each table, by its place.
-  private(set) var knownKeys: [[String]: Set<String>] = [:]
-  /// The defaults of each table in TOML, by its place; nil: they are not collected.
-  private(set) var defaults: [[String]: [String: String]]?
+  /// The keys of all sections, which are then read as if they were in the file; nil: they are not collected.
+  var known: KnownKeys?
 
-  init(collectsDefaults: Bool = false) { if collectsDefaults { defaults = [:] } }
-
-  func add(_ error: ConfigurationError) {
-    errors.append(error)
-  }
-
-  func addDefault(_ key: String, at place: [String], _ text: @autoclosure () -> String?) {
-    if defaults != nil { defaults?[place, default: [:]][key] = text() }
-  }
-
-  func addKnownKeys(_ keys: Set<String>, at place: [String]) {
-    knownKeys[place] = keys
-  }
+  func add(_ error: ConfigurationError) { errors.append(error) }
 }

@@ -73,7 +73,7 @@ struct ConfigurationListing {
 
   /// What is shown of a text.
   private static func shown(_ text: String, at keys: [String]) -> String {
-    if let table = keys.dropLast().last, ["headers", "query", "environment"].contains(table) { return hidden }
+    if let table = keys.dropLast().last, ConfigurationTable.tablesOfNames.contains(table) { return hidden }
     switch keys.last {
     case "user": return hidden
     case "url", "proxy":

@@ -20,6 +20,8 @@ struct ConfigurationNode: Sendable {
     case table([String: ConfigurationNode])
   }
 
+  static let emptyTable = ConfigurationNode(line: 0, value: .table([:]))
+
   /// Parses TOML.
   ///
   /// - Returns: the file's table.

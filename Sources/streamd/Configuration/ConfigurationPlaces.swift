@@ -1,23 +1,24 @@
+/// The keys of tables, by the table's place.
+struct KnownKeys: Sendable {
+  var keys: [[String]: Set<String>] = [:]
+  /// In TOML.
+  var defaults: [[String]: [String: String]] = [:]
+}
+
 /// The tables in which a key is valid, for the message about a misplaced key.
 enum ConfigurationPlaces {
   /// Stands for a stream's name.
   private static let anyName = "NAME"
 
-  /// The keys of every table, and their defaults in TOML, found by reading a file that contains all of them: the reader
-  /// is the only list of keys.
-  private static let known: (keys: [[String]: Set<String>], defaults: [[String]: [String: String]]) = {
-    let file = """
-      server = {}
-      log = {}
-      http = {}
-      cluster = {}
-      streams.\(anyName) = { timer = {}, http = {}, exec = {}, publish = {}, buffer = {}, retry = {} }
-      """
-    var reader = ConfigurationReader(credentials: CredentialFolder(path: nil), checksPrograms: false)
-    reader.collector = ConfigurationErrorCollector(collectsDefaults: true)
+  /// The keys of all sections.
+  private static let known: KnownKeys = {
+    let context = ConfigurationContext(credentials: CredentialFolder(path: nil), checksPrograms: false)
+    context.collector.known = KnownKeys()
     var configuration = Configuration()
-    if let root = try? ConfigurationNode.parse(Array(file.utf8)) { _ = reader.read(root, into: &configuration) }
-    return (reader.collector.knownKeys, reader.collector.defaults ?? [:])
+    _ = ConfigurationTable(.emptyTable, context)?.main(into: &configuration)
+    let streams = ConfigurationTable(.emptyTable, place: ["streams"], context)
+    _ = streams?.section(anyName, Configuration.Stream(name: anyName))
+    return context.collector.known ?? KnownKeys()
   }()
 
   /// The defaults of a table in TOML, such as `"30s"`, by key.

@@ -3,7 +3,7 @@ struct Secret: Sendable, Equatable {
   /// The credential's name, which is not secret.
   let name: String
   /// The secret itself: not empty, without control characters (it becomes part of a header) except for the ends of lines
-  /// where there may be lines. Empty if it is not read, see `ConfigurationReader.readsSecrets`.
+  /// where there may be lines. Empty if it is not read, see `ConfigurationContext.readsSecrets`.
   let content: String
 }
 

@@ -10,13 +10,14 @@ struct Expected: Error {
 }
 
 /// The valid form of a key's value, and its conversion.
-struct ConfigurationShape<Value> {
-  let read: (ConfigurationNode) throws(Expected) -> Value
+struct ConfigurationShape<Value>: Sendable {
+  let read: @Sendable (ConfigurationNode) throws(Expected) -> Value
   /// A value in TOML, as in the file; nil for shapes that no default has.
-  let write: ((Value) -> String)?
+  let write: (@Sendable (Value) -> String)?
 
   init(
-    write: ((Value) -> String)? = nil, _ read: @escaping (ConfigurationNode) throws(Expected) -> Value
+    write: (@Sendable (Value) -> String)? = nil,
+    _ read: @escaping @Sendable (ConfigurationNode) throws(Expected) -> Value
   ) {
     self.read = read
     self.write = write
@@ -104,12 +105,12 @@ private func written(_ number: Int, _ units: [(name: String, factor: Int)]) -> S
   return "\(number / unit.factor)\(unit.name)"
 }
 
-extension ConfigurationShape where Value: CaseIterable & RawRepresentable, Value.RawValue == String {
-  /// One of the names of an enumeration's cases.
-  static var choice: Self {
-    Self(write: { ConfigurationNode.quoted($0.rawValue) }) { node throws(Expected) in
-      guard case .string(let text) = node.value, let choice = Value(rawValue: text) else {
-        let names = Value.allCases.map { "\"\($0.rawValue)\"" }
+extension ConfigurationShape where Value: CaseIterable & Equatable & Sendable {
+  /// One of the cases of an enumeration, by its name.
+  static func choice(_ name: @escaping @Sendable (Value) -> String) -> Self {
+    Self(write: { ConfigurationNode.quoted(name($0)) }) { node throws(Expected) in
+      guard case .string(let text) = node.value, let choice = Value.allCases.first(where: { name($0) == text }) else {
+        let names = Value.allCases.map { "\"\(name($0))\"" }
         throw Expected("\(names.dropLast().joined(separator: ", ")) or \(names.last ?? "")")
       }
       return choice
@@ -117,26 +118,25 @@ extension ConfigurationShape where Value: CaseIterable & RawRepresentable, Value
   }
 }
 
+extension ConfigurationShape
+where Value: CaseIterable & Equatable & Sendable & RawRepresentable, Value.RawValue == String {
+  /// One of the cases of an enumeration, by its raw value.
+  static var choice: Self { choice { $0.rawValue } }
+}
+
 extension ConfigurationShape where Value == String {
   /// A string that satisfies `isValid`; `what` describes it.
-  static func text(_ what: String, where isValid: @escaping (String) -> Bool) -> Self {
+  static func text(_ what: String, where isValid: @escaping @Sendable (String) -> Bool) -> Self {
     Self(write: ConfigurationNode.quoted) { node throws(Expected) in
       guard case .string(let text) = node.value, isValid(text) else { throw Expected(what) }
       return text
     }
   }
 
-  /// The path of a Unix socket: `sun_path` has 108 bytes, one of them for the NUL.
-  static var socketPath: Self {
-    text("an absolute path of at most 107 bytes") {
-      $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= 107 && !$0.hasControlCharacters
-    }
-  }
-
-  /// The path of a folder, with room for a file's name after it.
-  static var folderPath: Self {
-    text("an absolute path of at most 3072 bytes") {
-      $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= 3072 && !$0.hasControlCharacters
+  /// A path; one of a Unix socket has at most 107 bytes: `sun_path` has 108, one of them for the NUL.
+  static func path(upTo most: Int) -> Self {
+    text("an absolute path of at most \(most) bytes") {
+      $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= most && !$0.hasControlCharacters
     }
   }
 

@@ -1,5 +1,22 @@
 import StreamRuntime
 
+/// What the reading of a table depends on, besides its content.
+struct ConfigurationContext {
+  let credentials: CredentialFolder
+  var checksPrograms: Bool
+  /// Collects the credentials instead of reading them; nil: they are read.
+  var unread: UnreadCredentials?
+  /// Whether secrets are read; if not, only their names are checked.
+  var readsSecrets = true
+  /// Whether the main file has `[cluster]`, with or without errors, or could not be read.
+  var hasCluster = true
+  var collector = ConfigurationErrorCollector()
+  /// An address in `server.listen` that other machines reach; nil: none.
+  var networkAddress: InternetAddress?
+  /// The settings of streams with an HTTP source, unless they override them.
+  var standardSettings = Configuration.HTTPSettings()
+}
+
 /// One table of the file during reading: records which keys were read, so that the others are refused.
 final class ConfigurationTable {
   /// The table's name in error messages, such as `streams.quotes.http`; empty for the file itself.
@@ -8,21 +25,26 @@ final class ConfigurationTable {
   let place: [String]
   let line: Int
   private let members: [String: ConfigurationNode]
-  private let collector: ConfigurationErrorCollector
+  /// Tables in it begin with the same.
+  var context: ConfigurationContext
   private var knownKeys: Set<String> = []
+  /// Keys with errors.
+  private var faultyKeys: Set<String> = []
+  /// Whether all keys that it must have are valid, as far as it was read.
+  private(set) var isComplete = true
   /// Errors that one of these keys would have prevented.
   private var lacks: [(error: ConfigurationError, keys: [String])] = []
   /// The hint in the error message for an unknown table.
   var hintForTable: ((_ key: String) -> String)?
 
   /// - Returns: `nil` when `node` is not a table; does not record an error.
-  init?(_ node: ConfigurationNode, path: String, place: [String] = [], collector: ConfigurationErrorCollector) {
+  init?(_ node: ConfigurationNode, path: String = "", place: [String] = [], _ context: ConfigurationContext) {
     guard case .table(let members) = node.value else { return nil }
     self.path = path
     self.place = place
     self.line = node.line
     self.members = members
-    self.collector = collector
+    self.context = context
   }
 
   /// The keys of a table with arbitrary names, in the order of the file.
@@ -42,10 +64,18 @@ final class ConfigurationTable {
     node(key).flatMap { read($0, as: shape, key: key, secret: secret) }
   }
 
-  /// The value of `key`; `standard` when it is absent or, after recording an error, invalid.
-  func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>, default standard: Value) -> Value {
-    collector.addDefault(key, at: place, shape.write?(standard))
-    return value(key, shape) ?? standard
+  /// Whether there was an error at `key`, or in the table there.
+  func isFaulty(_ key: String) -> Bool { faultyKeys.contains(key) }
+
+  /// Notes the default of `key` in TOML, if keys are collected.
+  func noteDefault(_ text: @autoclosure () -> String?, of key: String) {
+    if context.collector.known != nil { context.collector.known?.defaults[place, default: [:]][key] = text() }
+  }
+
+  /// Notes that the table is incomplete if `value`, of a key that it must have, is `nil`.
+  func complete<Value>(_ value: Value?) -> Value? {
+    if value == nil { isComplete = false }
+    return value
   }
 
   /// The string at `key`; `nil` when it is absent or has another type; does not record an error.
@@ -74,18 +104,23 @@ final class ConfigurationTable {
 
   /// The table at `key`, read by `read`, then checked for unknown keys; `nil` when it is absent or not a table.
   ///
-  /// - Parameter expectation: the expected form, for the error message when it is not a table; its value, possibly a
-  ///   secret, is then not shown.
+  /// - Parameters:
+  ///   - orEmpty: an absent one is read as an empty one.
+  ///   - expectation: the expected form, for the error message when it is not a table; its value, possibly a secret, is
+  ///     then not shown.
   func table<Value>(
-    _ key: String, expecting expectation: String = "a table", _ read: (ConfigurationTable) -> Value?
+    _ key: String, orEmpty: Bool = false, expecting expectation: String = "a table",
+    _ read: (ConfigurationTable) -> Value?
   ) -> Value? {
-    guard let node = node(key) else { return nil }
-    guard let table = ConfigurationTable(node, path: keyPath(key), place: place + [key], collector: collector) else {
+    guard let node = node(key) ?? (orEmpty ? .emptyTable : nil) else { return nil }
+    guard let table = ConfigurationTable(node, path: keyPath(key), place: place + [key], context) else {
       expected(expectation, at: key, secret: true)
       return nil
     }
+    let errorCount = context.collector.errors.count
     let value = read(table)
     table.refuseUnknownKeys()
+    if context.collector.errors.count > errorCount { faultyKeys.insert(key) }
     return value
   }
 
@@ -94,7 +129,7 @@ final class ConfigurationTable {
     guard let node = node(key) else { return }
     guard case .array(let elements) = node.value else { return expected("[[\(key)]]", at: key, secret: true) }
     for element in elements {
-      let table = ConfigurationTable(element, path: keyPath(key), place: place + [key], collector: collector)
+      let table = ConfigurationTable(element, path: keyPath(key), place: place + [key], context)
       guard let table else { return expected("[[\(key)]]", at: key, secret: true) }
       read(table)
       table.refuseUnknownKeys()
@@ -115,7 +150,19 @@ final class ConfigurationTable {
   func addError(_ text: String, at key: String? = nil, lacking keys: [String] = []) {
     let node = key.flatMap { members[$0] }
     let error = ConfigurationError(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text)
-    if keys.isEmpty { collector.add(error) } else { lacks.append((error, keys)) }
+    if let key { faultyKeys.insert(key) }
+    if keys.isEmpty { context.collector.add(error) } else { lacks.append((error, keys)) }
+  }
+
+  /// Records an error if `key`, which the table must have, is absent.
+  func require(_ key: String, suchAs example: String? = nil) {
+    if holds(key) { return }
+    addError("expected \(key)\(example.map { ", such as \($0)" } ?? ""), got none", lacking: [key])
+  }
+
+  /// Records an error for each of `keys` that is present, as it has no effect without something else.
+  func refuse(_ keys: [String], onlyWith what: String, lacking others: [String] = []) {
+    for key in keys where holds(key) { addError("expected \(key) only with \(what)", at: key, lacking: others) }
   }
 
   private func node(_ key: String) -> ConfigurationNode? {
@@ -130,14 +177,15 @@ final class ConfigurationTable {
       return try shape.read(node)
     } catch {
       let text = "expected \(error.text), got \(node.described(secret: secret))"
-      collector.add(.init(line: node.line, key: keyPath(key), text: text))
+      faultyKeys.insert(key)
+      context.collector.add(.init(line: node.line, key: keyPath(key), text: text))
       return nil
     }
   }
 
   /// Records an error for every key that was not read. Called once, after reading.
   func refuseUnknownKeys() {
-    collector.addKnownKeys(knownKeys, at: place)
+    context.collector.known?.keys[place] = knownKeys
     var meant: Set<String> = []
     for key in keys where !knownKeys.contains(key) {
       let homes = ConfigurationPlaces.tables(with: key, for: place) { members[$0] != nil }
@@ -153,11 +201,11 @@ final class ConfigurationTable {
         addError("unknown key; expected \(offered.isEmpty ? "none" : "one of: \(offered)")", at: key)
       }
     }
-    for (error, keys) in lacks where meant.isDisjoint(with: keys) { collector.add(error) }
+    for (error, keys) in lacks where meant.isDisjoint(with: keys) { context.collector.add(error) }
   }
 
   /// Tables whose keys are names of values. What is not one may be such a value.
-  private static let tablesOfNames: Set<String> = ["headers", "query", "environment"]
+  static let tablesOfNames: Set<String> = ["headers", "query", "environment"]
 
   /// The dotted path of `key` in TOML.
   private func keyPath(_ key: String) -> String {
@@ -169,9 +217,15 @@ final class ConfigurationTable {
 }
 
 /// Whether TOML requires no quotes for `key`.
-func isBareKey(_ key: String) -> Bool {
-  !key.isEmpty && key.utf8.count <= 60
-    && key.unicodeScalars.allSatisfy {
-      $0.isASCII && ($0.properties.isAlphabetic || $0.properties.numericType != nil || $0 == "-" || $0 == "_")
-    }
+func isBareKey(_ key: String) -> Bool { key.isName(upTo: 60, with: "-_") }
+
+extension StringProtocol {
+  /// Whether it has 1 to `most` bytes, which are letters and digits of ASCII and characters of `others`.
+  func isName(upTo most: Int, with others: String) -> Bool {
+    (1...most).contains(utf8.count)
+      && utf8.allSatisfy { byte in
+        (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+          || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) || others.utf8.contains(byte)
+      }
+  }
 }

@@ -1,0 +1,128 @@
+extension Configuration {
+  /// The source of the events.
+  enum Source: Sendable, Equatable {
+    case timer(Timer)
+    case http(HTTP)
+    case exec(Exec)
+    /// Clients publish the events. Always active.
+    case publish
+  }
+
+  /// A timer source.
+  struct Timer: Sendable, Equatable {
+    /// 1 ms to 365 days.
+    var every = Duration.seconds(1)
+    /// How late a tick may be, to save wake-ups. Less than `every`.
+    var leeway = Duration.zero
+    /// Ticks until the stream completes, at least 1; `nil`: without end.
+    var times: Int?
+  }
+
+  /// A source that runs a program and reads its output.
+  struct Exec: Sendable, Equatable {
+    /// The program and its arguments, without a shell. The first is not empty; none contains a NUL.
+    var command: [String] = []
+    /// In the order of the file.
+    var environment: [NamedValue] = []
+    /// Maximum bytes of one line; more is a failure of the program. `nil`: 1 MiB.
+    var maxLineBytes: Int?
+  }
+
+  /// A header, a parameter of a URL, or a variable of an environment.
+  struct NamedValue: Sendable, Equatable {
+    var name: String
+    var value: Value
+
+    enum Value: Sendable, Equatable {
+      case plain(String)
+      case secret(Secret)
+    }
+  }
+}
+
+/// A kind of source, which is a key of a stream.
+struct SourceKind: Sendable {
+  let name: String
+  /// - Returns: `nil` when the key is absent or, after recording an error, there is no source.
+  let read: @Sendable (ConfigurationTable) -> Configuration.Source?
+
+  /// In the order of messages.
+  static let all = [
+    Self(name: "timer") { $0.section("timer", Configuration.Timer()).map { .timer($0) } },
+    Self(name: "http") { $0.section("http", Configuration.HTTP()).map { .http($0) } },
+    Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
+    Self(name: "publish", read: publish),
+  ]
+
+  /// Reads the source of a stream.
+  static func read(_ table: ConfigurationTable) -> Configuration.Source? {
+    let names = all.map(\.name)
+    let present = names.filter { table.holds($0) }
+    let sources = all.compactMap { $0.read(table) }
+    if present.isEmpty {
+      let choice = names.dropLast().joined(separator: ", ") + " or " + (names.last ?? "")
+      table.addError("expected one source (\(choice)), got none", lacking: names)
+    } else if present.count > 1 {
+      table.addError("expected one source, got \(present.joined(separator: " and "))")
+    }
+    return sources.first
+  }
+
+  /// `true`, or a table without keys.
+  private static func publish(_ table: ConfigurationTable) -> Configuration.Source? {
+    guard let isMeant = table.flag("publish") else {
+      return table.table("publish", expecting: "true or {}") { _ in .publish }
+    }
+    if !isMeant { table.addError("expected true or {}; omit publish if clients do not publish", at: "publish") }
+    return isMeant ? .publish : nil
+  }
+}
+
+extension Configuration.Timer: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init(required: "every", suchAs: "every = \"30s\"", \.every, .duration()),
+    .init("leeway", \.leeway, .duration(from: .zero)),
+    .init("times", \.times, .count(1...Int.max)),
+    .check { table, timer in
+      if table.isComplete, timer.leeway >= timer.every { table.expected("less than every", at: "leeway") }
+    },
+  ]
+}
+
+extension Configuration.Exec: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init(["command"], \.command) { $1 = $0.complete(readCommand($0)) ?? [] },
+    .init(["environment"], \.environment) { table, environment in
+      environment =
+        table.named(
+          "environment", "a name of letters, digits and \"_\", not a digit first", where: isVariableName,
+          "a string without NUL", where: { !$0.utf8.contains(0) }) ?? []
+    },
+    .init("max_line", \.maxLineBytes, .size(1...1 << 30)),
+  ]
+
+  private static func readCommand(_ table: ConfigurationTable) -> [String]? {
+    let form = #"a list such as ["sensor", "--json"] (no shell is used)"#
+    guard table.holds("command") else {
+      table.addError("expected command, \(form), got none", lacking: ["command"])
+      return nil
+    }
+    guard table.text("command") == nil else {
+      table.expected(form, at: "command", secret: true)
+      return nil
+    }
+    let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) }, secret: true)
+    guard let program = words?.first else { return words }
+    if program.isEmpty {
+      table.addError("expected the name of a program first, got \"\"", at: "command")
+    } else if table.context.checksPrograms, let reason = ProgramSearch.failure(of: program) {
+      table.addError("expected a program that can be run, got \(reason)", at: "command")
+    }
+    return words
+  }
+
+  /// A portable name of POSIX (XBD 8.1), in either case.
+  private static func isVariableName(_ name: String) -> Bool {
+    name.isName(upTo: .max, with: "_") && name.utf8.first.map { !(0x30...0x39).contains($0) } == true
+  }
+}

@@ -1,0 +1,196 @@
+import Events
+import StreamSources
+
+extension Configuration.Stream: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init("share", \.share, .choice, .feed),
+    .init("lead", \.lead, .flag, .feed),
+    .check { table, stream in
+      // A host that never fetches the stream needs none of its secrets and programs.
+      guard stream.share == .fleet, !stream.lead else { return }
+      (table.context.readsSecrets, table.context.checksPrograms) = (false, false)
+    },
+    .init(SourceKind.all.map(\.name), \.source, .feed) { $1 = $0.complete(SourceKind.read($0)) ?? $1 },
+    .init("description", \.description, .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }),
+    .init("type", \.type, .mediaType),
+    .init("validate", \.validate, .choice),
+    .check { table, stream in
+      if stream.validate == .json, !stream.hasJSONType {
+        table.addError("expected a type of JSON with validate = \"json\", such as \"application/json\"", at: "validate")
+      }
+    },
+    .init("jq", \.jq, .program("a jq program such as \".quotes[]\""), .feed),
+    .check { $0.checkProgram($1.jq, at: "jq") },
+    .init("distinct", \.distinct, .distinct, .feed),
+    .check { table, stream in if case .by(let key) = stream.distinct { table.checkProgram(key, at: "distinct") } },
+    .init("throttle", \.throttle, .duration(), .feed),
+    .init(["key", "tombstone"], \.key, .log, read: readKey),
+    .check { table, stream in
+      table.checkProgram(stream.programKey?.key, at: "key")
+      table.checkProgram(stream.programKey?.tombstone, at: "tombstone")
+    },
+    .init("max_keys", \.maxKeys, .count(1...1 << 27)),
+    .init("state_bytes", \.stateBytes, .size(4096...32 << 30)),
+    .check { table, _ in
+      if !table.holds("key") { table.refuse(["tombstone", "max_keys", "state_bytes"], onlyWith: "key") }
+    },
+    .init("buffer", \.buffer, .log),
+    .check { $1.checkSize($0) },
+    .init("replay", \.replay, .count(0...Configuration.Buffer.mostEvents)),
+    .check { $1.checkReplay($0) },
+    .init("start", \.start, .choice),
+    .init("linger", \.linger, .duration(from: .zero)),
+    .init("on_lag", \.onLag, .choice),
+    .init("overflow", \.overflow, .choice),
+    .init("block_timeout", \.blockTimeout, .durationOrNever),
+    .init("block_pace", \.blockPace, .duration()),
+    .check { table, stream in
+      guard stream.overflow != .block else { return }
+      table.refuse(["block_timeout", "block_pace"], onlyWith: "overflow = \"block\"", lacking: ["overflow"])
+    },
+    .init("expect_every", \.expectEvery, .duration()),
+    .init("retry", \.retry, .feed),
+    .init("keep", \.keep, .choice, .log),
+    .init("read", \.read, each: .accessRule),
+    .check { table, _ in checkReaders(table) },
+    .init(["write"], \.write) { $1 = $0.values("write", .accessRule) },
+    .check { table, _ in checkPublishing(table) },
+    .check { $1.checkSharing($0) },
+  ]
+
+  private func checkReplay(_ table: ConfigurationTable) {
+    // Compared only when both are valid: a default in place of an error would cause a second error.
+    guard !table.isFaulty("buffer"), !table.isFaulty("replay"), sizeOverBuffer == nil else { return }
+    if replay > buffer.events { table.expected("at most buffer.events, which is \(buffer.events)", at: "replay") }
+  }
+
+  private func checkSize(_ table: ConfigurationTable) {
+    guard !table.isFaulty("buffer"), let (key, bytes) = sizeOverBuffer else { return }
+    table.addError(
+      "expected \(key) of at most buffer.bytes, which is \(buffer.bytes) bytes, got \(bytes) bytes: "
+        + "larger events are dropped", at: source.kind)
+  }
+
+  private static func checkReaders(_ table: ConfigurationTable) {
+    guard let address = table.context.networkAddress, !table.holds("read") else { return }
+    table.addError(
+      "expected read, such as read = [\"*\"] for all, as server.listen has \"\(address)\", which other machines reach",
+      lacking: ["read"])
+  }
+
+  private static func checkPublishing(_ table: ConfigurationTable) {
+    guard table.holds("publish") else {
+      return table.refuse(
+        ["write"], onlyWith: "publish: no other source accepts values from clients", lacking: ["publish"])
+    }
+    for key in ["start", "linger", "retry"] where table.holds(key) {
+      table.addError("expected no \(key) with publish: clients may publish at any time", at: key)
+    }
+  }
+
+  private func checkSharing(_ table: ConfigurationTable) {
+    guard share == .fleet else {
+      // After an error in share, its default is no reason for another one.
+      if table.text("share") ?? "host" == "host" {
+        table.refuse(["lead"], onlyWith: "share = \"fleet\"", lacking: ["share"])
+      }
+      return
+    }
+    if !table.context.hasCluster {
+      table.addError("expected share = \"fleet\" only with the section [cluster] in the main file", at: "share")
+    }
+    if overflow == .block {
+      table.addError(
+        "expected overflow = \"drop\" with share = \"fleet\": no stream waits for the clients of another host",
+        at: "overflow")
+    }
+    if case .timer(let timer) = source, timer.times != nil {
+      table.addError(
+        "expected no timer.times with share = \"fleet\": a stream of a fleet does not complete", at: "timer")
+    }
+    if source == .publish {
+      for key in ["distinct", "throttle"] where key == "distinct" ? distinct != .no : throttle != nil {
+        table.addError(
+          "expected no \(key) with publish and share = \"fleet\": it would apply to the values of each host alone",
+          at: key)
+      }
+    }
+    if let (key, bytes) = sourceEventLimit, bytes > Configuration.maximumFleetEventBytes {
+      table.addError(
+        "expected \(key) of at most 32MiB with share = \"fleet\", got \(bytes) bytes: a larger event does not fit into a "
+          + "record of the fleet", at: source.kind)
+    }
+  }
+}
+
+extension Configuration.Buffer: ConfigurationSection {
+  /// The highest number of events, 2^24; more is assumed to be a typing error.
+  static let mostEvents = 1 << 24
+
+  static let keys: [ConfigurationKey<Self>] = [
+    .init("events", \.events, .count(1...mostEvents)),
+    .init("bytes", \.bytes, .size(4096...64 << 30)),
+    .init("age", \.age, .duration()),
+  ]
+}
+
+extension Configuration.Retry: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init("first", \.first, .duration()),
+    .init("max", \.max, .duration()),
+    .check { table, retry in
+      guard retry.first > retry.max, !table.isFaulty("first"), !table.isFaulty("max") else { return }
+      if table.holds("first") {
+        table.expected("at most max" + (table.holds("max") ? "" : ", which is 5m"), at: "first")
+      } else {
+        table.expected("at least first, which is 1s", at: "max")
+      }
+    },
+  ]
+}
+
+extension Configuration.Stream {
+  fileprivate static func readKey(_ table: ConfigurationTable, _ definition: inout KeyDefinition?) {
+    let key = table.value("key", .program("a jq program such as \".symbol\""))
+    let tombstone = table.value("tombstone", .program("a jq program such as \".deleted\""))
+    definition = key.map { KeyDefinition(key: $0, tombstone: tombstone) }
+  }
+}
+
+extension ConfigurationTable {
+  fileprivate func checkProgram(_ program: String?, at key: String) {
+    guard let program, let mistake = JQTransform.compileError(in: program) else { return }
+    addError("not a jq program: \(mistake)", at: key)
+  }
+}
+
+extension ConfigurationShape where Value == String {
+  /// A non-empty text.
+  fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
+}
+
+extension ConfigurationShape where Value == Configuration.Distinct {
+  /// Whether events are compared, and by which key.
+  fileprivate static var distinct: Self {
+    let expectation = "true, false or a jq path such as \".id\""
+    return Self(write: { $0 == .whole ? "true" : "false" }) { node throws(Expected) in
+      if case .boolean(let flag) = node.value { return flag ? .whole : .no }
+      return .by(try ConfigurationShape<String>.program(expectation).read(node))
+    }
+  }
+}
+
+extension JQTransform {
+  /// The remark of `--check` on programs whose results may not be exact; nil: none.
+  static func remark(on configuration: Configuration) -> String? {
+    let streams = configuration.streams.compactMap { stream -> String? in
+      var programs = [("jq", stream.jq), ("key", stream.programKey?.key)]
+      if case .by(let program) = stream.distinct { programs.append(("distinct", program)) }
+      let rounding = programs.filter { $0.1.map { JQTransform.roundsNumbers($0) } == true }.map(\.0)
+      return rounding.isEmpty ? nil : "\(stream.name) (\(rounding.joined(separator: ", ")))"
+    }
+    guard !streams.isEmpty else { return nil }
+    return "jq 1.6 rounds numbers above 2^53, except in events that a program passes on unchanged: "
+      + streams.joined(separator: ", ")
+  }
+}

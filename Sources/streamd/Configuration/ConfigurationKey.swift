@@ -1,0 +1,133 @@
+/// A table of the file. Its keys are declared once, in `keys`: reading, the names and defaults in messages and in the
+/// listing, and what a change affects follow from that.
+protocol ConfigurationSection: Equatable, Sendable {
+  /// In the order of reading, which is that of errors in one line.
+  static var keys: [ConfigurationKey<Self>] { get }
+}
+
+/// What applies a changed key.
+enum ConfigurationEffect: Sendable {
+  case reload
+  /// The next start of the daemon.
+  case restart
+  /// A reload, which replaces the stream's source and pipeline.
+  case feed
+  /// A reload, which replaces the stream's log.
+  case log
+}
+
+/// A key of a table, or several that are read together: how to read and compare them.
+struct ConfigurationKey<Section: Sendable>: Sendable {
+  let effect: ConfigurationEffect
+  /// What is absent or, after recording an error, invalid keeps its value.
+  let read: @Sendable (_ table: ConfigurationTable, _ section: inout Section) -> Void
+  /// The names of those that differ.
+  let changes: @Sendable (_ old: Section, _ new: Section) -> [String]
+}
+
+extension ConfigurationKey {
+  /// Keys that are read together.
+  ///
+  /// - Parameter changes: the names of those that differ; by default all.
+  init<Value: Equatable & Sendable>(
+    _ names: [String], _ path: WritableKeyPath<Section, Value> & Sendable, _ effect: ConfigurationEffect = .reload,
+    changes: (@Sendable (Value, Value) -> [String])? = nil,
+    read: @escaping @Sendable (ConfigurationTable, inout Value) -> Void
+  ) {
+    self.init(
+      effect: effect,
+      read: { table, section in read(table, &section[keyPath: path]) },
+      changes: { old, new in
+        let (old, new) = (old[keyPath: path], new[keyPath: path])
+        return old == new ? [] : changes?(old, new) ?? names
+      })
+  }
+
+  /// A key with a default.
+  init<Value: Equatable & Sendable>(
+    _ name: String, _ path: WritableKeyPath<Section, Value> & Sendable, _ shape: ConfigurationShape<Value>,
+    _ effect: ConfigurationEffect = .reload
+  ) {
+    self.init([name], path, effect) { table, value in
+      table.noteDefault(shape.write?(value), of: name)
+      value = table.value(name, shape) ?? value
+    }
+  }
+
+  /// A key without a default.
+  init<Value: Equatable & Sendable>(
+    _ name: String, _ path: WritableKeyPath<Section, Value?> & Sendable, _ shape: ConfigurationShape<Value>,
+    _ effect: ConfigurationEffect = .reload
+  ) {
+    self.init([name], path, effect) { table, value in value = table.value(name, shape) ?? value }
+  }
+
+  /// A key with a list of one or more values.
+  init<Value: Equatable & Sendable>(
+    _ name: String, _ path: WritableKeyPath<Section, [Value]> & Sendable, each shape: ConfigurationShape<Value>,
+    _ effect: ConfigurationEffect = .reload
+  ) {
+    self.init([name], path, effect) { table, value in value = table.values(name, shape) ?? value }
+  }
+
+  /// A key that the table must have.
+  ///
+  /// - Parameter example: of the key and a value, for the message that it is absent.
+  init<Value: Equatable & Sendable>(
+    required name: String, suchAs example: String? = nil, _ path: WritableKeyPath<Section, Value> & Sendable,
+    _ shape: ConfigurationShape<Value>, _ effect: ConfigurationEffect = .reload
+  ) {
+    self.init([name], path, effect) { table, value in
+      table.require(name, suchAs: example)
+      value = table.complete(table.value(name, shape)) ?? value
+    }
+  }
+
+  /// A key with a table.
+  init<Inner: ConfigurationSection>(
+    _ name: String, _ path: WritableKeyPath<Section, Inner> & Sendable, _ effect: ConfigurationEffect = .reload
+  ) {
+    self.init([name], path, effect) { table, inner in inner = table.section(name, inner) ?? inner }
+  }
+
+  /// The keys of `Part`, in the same table.
+  static func part<Part: ConfigurationSection>(_ path: WritableKeyPath<Section, Part> & Sendable) -> Self {
+    Self([], path, changes: { old, new in Part.keys.flatMap { $0.changes(old, new) } }) { $0.read(&$1) }
+  }
+
+  /// No key: a check of what was read so far.
+  static func check(_ check: @escaping @Sendable (ConfigurationTable, Section) -> Void) -> Self {
+    Self(effect: .reload, read: { check($0, $1) }, changes: { _, _ in [] })
+  }
+}
+
+extension ConfigurationSection {
+  /// The names of keys that `effect` applies and that differ from those of `old`.
+  func changes(from old: Self, applyingAt effect: ConfigurationEffect) -> [String] {
+    Self.keys.filter { $0.effect == effect }.flatMap { $0.changes(old, self) }
+  }
+}
+
+extension ConfigurationTable {
+  /// Reads the keys of `section`.
+  func read<Section: ConfigurationSection>(_ section: inout Section) {
+    for key in Section.keys { key.read(self, &section) }
+  }
+
+  /// The table at `key`.
+  ///
+  /// - Parameters:
+  ///   - standard: the defaults of its keys.
+  ///   - hint: of the table, for the message about an unknown table in it.
+  /// - Returns: `nil` when it is absent or, after recording an error, no table or without a required key.
+  func section<Section: ConfigurationSection>(
+    _ key: String, _ standard: Section, hint: ((_ key: String) -> String)? = nil
+  ) -> Section? {
+    table(key, orEmpty: context.collector.known != nil) { table in
+      table.hintForTable = hint
+      var section = standard
+      table.read(&section)
+      return table.isComplete ? section : nil
+    }
+  }
+}

@@ -1,0 +1,120 @@
+import Glibc
+import StreamRuntime
+
+/// A configuration and its files.
+struct ConfigurationSource: Sendable {
+  let configuration: Configuration
+  let files: [ConfigurationText]
+  /// As TOML without secrets.
+  let text: String
+  /// The names of the credentials that were not read, as this process has none.
+  let unreadCredentials: [String]
+
+  /// Reads the file at `path`, its drop-ins, and everything to which they refer: users, groups and credentials.
+  ///
+  /// - Parameters:
+  ///   - credentialsDirectory: the directory for `{ credential = "name" }`; by default the unit's own.
+  ///   - checksPrograms: whether a program that cannot be run is an error; otherwise its stream fails when it is
+  ///     started.
+  ///   - isTrial: nothing is served: the main file may be a pipe or `-`, standard input, and without a directory of
+  ///     credentials everything else is checked.
+  /// - Throws: every error of the files, or the one that prevents reading them; if there is none, that the buffers are
+  ///   larger than `MemoryBudget` allows.
+  static func load(
+    path: String,
+    credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
+    checksPrograms: Bool = false, isTrial: Bool = false
+  ) throws(ConfigurationErrors) -> ConfigurationSource {
+    let source = try parse(
+      ConfigurationText.files(at: path, waits: isTrial), credentialsDirectory: credentialsDirectory,
+      checksPrograms: checksPrograms, isTrial: isTrial)
+    if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
+      throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
+    }
+    return source
+  }
+
+  /// Parses files that were already read: the main one, then drop-ins, which add streams.
+  ///
+  /// - Throws: of each file, the first error in TOML's grammar, else all errors in the content.
+  static func parse(
+    _ files: [ConfigurationText],
+    credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
+    checksPrograms: Bool = false, isTrial: Bool = false
+  ) throws(ConfigurationErrors) -> ConfigurationSource {
+    let unread = isTrial && credentialsDirectory == nil ? UnreadCredentials() : nil
+    var context = ConfigurationContext(
+      credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms, unread: unread)
+    var configuration = Configuration()
+    var listing = ConfigurationListing()
+    var sentences: [String] = []
+    // The file of each stream.
+    var places: [String: String] = [:]
+    for (index, file) in files.enumerated() {
+      context.collector = ConfigurationErrorCollector()
+      do {
+        let root = try ConfigurationNode.parse(file.bytes)
+        guard let table = ConfigurationTable(root, context) else { continue }
+        let streams = index == 0 ? table.main(into: &configuration) : table.dropIn(besides: places)
+        context = table.context
+        configuration.streams += streams
+        for stream in streams { places[stream.name] = file.path }
+        if sentences.isEmpty { listing.add(root, of: file.path, isMain: index == 0) }
+      } catch {
+        context.collector.add(error)
+      }
+      let errors = context.collector.errors
+      if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
+    }
+    if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
+    for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
+    listing.addStreamDefaults()
+    return ConfigurationSource(
+      configuration: configuration, files: files, text: listing.text, unreadCredentials: unread?.names.sorted() ?? [])
+  }
+}
+
+extension ConfigurationTable {
+  /// Reads the main file.
+  /// - Returns: its streams.
+  func main(into configuration: inout Configuration) -> [Configuration.Stream] {
+    configuration.server = section("server", configuration.server) ?? configuration.server
+    context.networkAddress = configuration.server.listen.first { !$0.isLoopback }
+    configuration.log = section("log", configuration.log) ?? configuration.log
+    configuration.http = section("http", configuration.http) ?? configuration.http
+    context.standardSettings = configuration.http.settings
+    configuration.cluster = section("cluster", Configuration.Cluster())
+    context.hasCluster = holds("cluster")
+    tables("tokens") { token in
+      if let token = Configuration.Token(token, besides: configuration.tokens) { configuration.tokens.append(token) }
+    }
+    let streams = table("streams") { $0.streams() } ?? []
+    refuseUnknownKeys()
+    return streams
+  }
+
+  /// Reads a drop-in, which has nothing but streams.
+  /// - Parameter others: the file of each stream of the files before it.
+  fileprivate func dropIn(besides others: [String: String]) -> [Configuration.Stream] {
+    let streams = table("streams") { table in
+      for name in table.keys { if let other = others[name] { table.addError("is in \(other), too", at: name) } }
+      return table.streams()
+    }
+    refuseUnknownKeys()
+    return streams ?? []
+  }
+
+  private func streams() -> [Configuration.Stream] {
+    keys.compactMap { name in
+      if !name.isName(upTo: 255, with: "._-/") {
+        addError("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
+      } else if name.split(separator: "/", omittingEmptySubsequences: false).contains(where: { $0 == "." || $0 == ".." }
+      ) {
+        addError("expected a name without the segments \".\" and \"..\", which no URL can have", at: name)
+      }
+      return section(name, Configuration.Stream(name: name)) {
+        "write a stream named \(name).\($0) as [streams.\"\(name).\($0)\"]"
+      }
+    }
+  }
+}

@@ -1,0 +1,134 @@
+extension ConfigurationTable {
+  /// Reads `key = { credential = "name" }`.
+  ///
+  /// - Parameters:
+  ///   - what: describes what the secret must be.
+  ///   - allowsLines: whether it may have several lines.
+  ///   - isValid: whether it is that.
+  /// - Returns: `nil` when the key is absent or, after recording an error, the secret cannot be read.
+  func secret(
+    _ key: String, is what: String = "", allowsLines: Bool = false, where isValid: (String) -> Bool = { _ in true }
+  ) -> Secret? {
+    table(key, expecting: "{ credential = \"name\" }") { table in
+      guard let secret = table.credential(allowsLines: allowsLines) else { return nil }
+      if context.unread == nil, !isValid(secret.content) {
+        table.addError("expected \(what); the credential \"\(secret.name)\" has something else", at: "credential")
+      }
+      return secret
+    }
+  }
+
+  /// Reads `credential = "name"`, as above.
+  func credential(allowsLines: Bool = false) -> Secret? {
+    guard let name = credentialName() else { return nil }
+    guard context.readsSecrets, context.unread == nil else { return Secret(name: name, content: "") }
+    do {
+      return try context.credentials.secret(named: name, allowsLines: allowsLines)
+    } catch {
+      addError("the credential \"\(name)\" cannot be read: \(error.reason)", at: "credential")
+      return nil
+    }
+  }
+
+  private func credentialName() -> String? {
+    if !holds("credential") {
+      addError("expected { credential = \"name\" }, got no credential", lacking: ["credential"])
+    }
+    let name = value("credential", .text("the name of a credential", where: CredentialFolder.isName), secret: true)
+    if let name { context.unread?.note(name) }
+    return name
+  }
+
+  /// Reads `user = "name"` and `password = { credential = "name" }`.
+  ///
+  /// - Returns: `nil`, after recording an error, when either is missing or invalid.
+  func login() -> Configuration.Login? {
+    for key in ["user", "password"] { require(key) }
+    let form = "a name of at most 256 bytes without a colon and control characters"
+    let user = value(
+      "user",
+      .text(form) { (1...256).contains($0.utf8.count) && !$0.contains(":") && !$0.hasControlCharacters }, secret: true)
+    let password = secret("password")
+    return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
+  }
+
+  /// The table at `key`: names, each with a text or `{ credential = "name" }`.
+  ///
+  /// - Parameters:
+  ///   - nameForm: of the names, for the error message.
+  ///   - textForm: of the texts.
+  func named(
+    _ key: String, _ nameForm: String, where isName: (String) -> Bool, _ textForm: String,
+    where isText: (String) -> Bool
+  ) -> [Configuration.NamedValue]? {
+    table(key) { table in
+      table.keys.compactMap { name in
+        if !isName(name) { table.addError("expected \(nameForm)", at: name) }
+        guard let text = table.text(name) else {
+          return table.table(name, expecting: "a string or { credential = \"name\" }") { $0.credential() }
+            .map { .init(name: name, value: .secret($0)) }
+        }
+        guard isText(text) else {
+          table.expected(textForm, at: name, secret: true)
+          return nil
+        }
+        return .init(name: name, value: .plain(text))
+      }
+    }
+  }
+
+  /// The path of a file: the value of `key`, or the file of the credential that it names.
+  ///
+  /// - Parameter label: the start of a line in the file, as in PEM: `-----BEGIN CERTIFICATE-----`. Cut where it varies.
+  /// - Returns: `nil` when the key is absent, or, after recording an error, when there is no such file.
+  func file(_ key: String, label: String) -> String? {
+    guard let path = path(key) else { return nil }
+    guard context.readsSecrets, path.hasPrefix("/") else { return path }
+    do {
+      let text = try readFile(at: path, limit: 16 << 20)
+      let isOfTheKind = String(decoding: text, as: UTF8.self).split(separator: "\n").contains { line in
+        line.hasPrefix("-----BEGIN ") && line.contains(label)
+      }
+      if !isOfTheKind {
+        addError("expected a file in PEM with a \(label.lowercased()), \(path) has none", at: key)
+      }
+      return path
+    } catch {
+      addError("\(path) cannot be read: \(error.reason)", at: key)
+      return nil
+    }
+  }
+
+  private func path(_ key: String) -> String? {
+    let form = "an absolute path or { credential = \"name\" }"
+    guard text(key) == nil else {
+      return value(
+        key, .text(form) { $0.hasPrefix("/") && $0.utf8.count < 4096 && !$0.hasControlCharacters },
+        secret: key != "ca_file")
+    }
+    return table(key, expecting: form) { table in
+      guard let name = table.credentialName() else { return nil }
+      guard context.readsSecrets, context.unread == nil else { return name }
+      if context.credentials.path == nil {
+        table.addError(
+          "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence.reason)", at: "credential")
+      }
+      return context.credentials.path.map { "\($0)/\(name)" }
+    }
+  }
+
+  /// The files of `client_certificate` and `client_key`.
+  ///
+  /// - Parameter isNone: the former says that there is none.
+  /// - Returns: `nil` when there is none, or after recording an error.
+  func certificateAndKey(isNone: Bool = false) -> (certificate: String, key: String)? {
+    let hasKey = holds("client_key")
+    guard holds("client_certificate"), !isNone else {
+      refuse(["client_key"], onlyWith: "client_certificate", lacking: ["client_certificate"])
+      return nil
+    }
+    let certificate = file("client_certificate", label: "CERTIFICATE")
+    let key = file(hasKey ? "client_key" : "client_certificate", label: "PRIVATE KEY")
+    return certificate.flatMap { certificate in key.map { (certificate, $0) } }
+  }
+}
