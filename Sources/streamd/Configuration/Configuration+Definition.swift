@@ -33,7 +33,7 @@ extension Configuration.Stream {
     case .http(let http): fields += Self.definition(of: http)
     case .exec(let exec):
       fields += exec.command.map { ("exec.command", $0) }
-      fields += Self.definition(of: exec.environment.map { ($0.name, $0.value) }, "exec.environment")
+      fields += Self.definition(of: exec.environment, "exec.environment")
       if let bytes = exec.maxLineBytes, bytes != 1 << 20 { fields.append(("exec.max_line", "\(bytes)")) }
     case .publish: fields.append(("publish", "true"))
     }
@@ -60,8 +60,8 @@ extension Configuration.Stream {
     }
     if http.eventForm != .data { fields.append(("http.sse", http.eventForm.rawValue)) }
     if let bytes = http.maxBodyBytes, bytes != 8 << 20 { fields.append(("http.max_body", "\(bytes)")) }
-    fields += definition(of: http.headers.map { ($0.name, $0.value) }, "http.headers")
-    fields += definition(of: http.query.map { ($0.name, $0.value) }, "http.query")
+    fields += definition(of: http.headers, "http.headers")
+    fields += definition(of: http.query, "http.query")
     switch http.authorization {
     case .bearer(let token): fields.append(("http.bearer", token.name))
     case .basic(let login):
@@ -75,13 +75,11 @@ extension Configuration.Stream {
   }
 
   /// In the order of the names: that of the file depends on how a table is written.
-  private static func definition(of values: [(name: String, value: Configuration.NamedValue.Value)], _ key: String)
-    -> [Field]
-  {
-    values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap { name, value -> [Field] in
-      switch value {
-      case .plain(let text): [(key, name), ("value", text)]
-      case .secret(let secret): [(key, name), ("credential", secret.name)]
+  private static func definition(of values: [Configuration.NamedValue], _ key: String) -> [Field] {
+    values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap { named -> [Field] in
+      switch named.value {
+      case .plain(let text): [(key, named.name), ("value", text)]
+      case .secret(let secret): [(key, named.name), ("credential", secret.name)]
       }
     }
   }

@@ -58,16 +58,8 @@ extension Configuration.HTTP: ConfigurationSection {
     },
     .init("timeout", \.timeout, .duration()),
     .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
-    .init(["headers"], \.headers) { table, headers in
-      headers = table.named("headers", "the name of a header", where: isToken, textForm, where: isText) ?? []
-    },
-    .init(["query"], \.query) { table, query in
-      let form = "a name of 1 to 256 bytes without control characters"
-      query =
-        table.named(
-          "query", form, where: { (1...256).contains($0.utf8.count) && !$0.hasControlCharacters }, textForm,
-          where: isText) ?? []
-    },
+    .init("headers", \.headers, names: .headerName, texts: .headerValue),
+    .init("query", \.query, names: .parameterName, texts: .headerValue),
     .init(["bearer", "basic"], \.authorization) { table, authorization in
       let bearer = table.secret("bearer")
       let form = "{ user = \"name\", password = { credential = \"name\" } }"
@@ -135,12 +127,21 @@ extension Configuration.HTTP: ConfigurationSection {
       table.addError("expected \(way) or the header \(header.name), got both", at: way)
     }
   }
+}
 
-  /// Describes the text of a header or parameter.
-  private static let textForm = "at most 8192 bytes without control characters"
-
-  private static func isText(_ text: String) -> Bool { text.utf8.count <= 8192 && !text.hasControlCharacters }
-
+extension ConfigurationShape where Value == String {
   /// A token (RFC 9110, 5.6.2).
-  private static func isToken(_ text: String) -> Bool { text.isName(upTo: 256, with: "!#$%&'*+-.^_`|~") }
+  fileprivate static var headerName: Self {
+    text("the name of a header") { $0.isName(upTo: 256, with: "!#$%&'*+-.^_`|~") }
+  }
+
+  fileprivate static var parameterName: Self {
+    text("a name of 1 to 256 bytes without control characters") {
+      (1...256).contains($0.utf8.count) && !$0.hasControlCharacters
+    }
+  }
+
+  fileprivate static var headerValue: Self {
+    text("at most 8192 bytes without control characters") { $0.utf8.count <= 8192 && !$0.hasControlCharacters }
+  }
 }

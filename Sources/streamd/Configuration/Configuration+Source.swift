@@ -92,12 +92,7 @@ extension Configuration.Timer: ConfigurationSection {
 extension Configuration.Exec: ConfigurationSection {
   static let keys: [ConfigurationKey<Self>] = [
     .init(["command"], \.command) { $1 = $0.complete(readCommand($0)) ?? [] },
-    .init(["environment"], \.environment) { table, environment in
-      environment =
-        table.named(
-          "environment", "a name of letters, digits and \"_\", not a digit first", where: isVariableName,
-          "a string without NUL", where: { !$0.utf8.contains(0) }) ?? []
-    },
+    .init("environment", \.environment, names: .variableName, texts: .textWithoutNUL),
     .init("max_line", \.maxLineBytes, .size(1...1 << 30)),
   ]
 
@@ -111,7 +106,7 @@ extension Configuration.Exec: ConfigurationSection {
       table.expected(form, at: "command", secret: true)
       return nil
     }
-    let words = table.values("command", .text("a string without NUL") { !$0.utf8.contains(0) }, secret: true)
+    let words = table.values("command", .textWithoutNUL, secret: true)
     guard let program = words?.first else { return words }
     if program.isEmpty {
       table.addError("expected the name of a program first, got \"\"", at: "command")
@@ -120,9 +115,15 @@ extension Configuration.Exec: ConfigurationSection {
     }
     return words
   }
+}
+
+extension ConfigurationShape where Value == String {
+  fileprivate static var textWithoutNUL: Self { text("a string without NUL") { !$0.utf8.contains(0) } }
 
   /// A portable name of POSIX (XBD 8.1), in either case.
-  private static func isVariableName(_ name: String) -> Bool {
-    name.isName(upTo: .max, with: "_") && name.utf8.first.map { !(0x30...0x39).contains($0) } == true
+  fileprivate static var variableName: Self {
+    text("a name of letters, digits and \"_\", not a digit first") { name in
+      name.isName(upTo: .max, with: "_") && name.utf8.first.map { !(0x30...0x39).contains($0) } == true
+    }
   }
 }

@@ -83,6 +83,14 @@ extension ConfigurationKey {
     }
   }
 
+  /// A key with a table of `names`, each with one of `texts` or a credential.
+  init(
+    _ name: String, _ path: WritableKeyPath<Section, [Configuration.NamedValue]> & Sendable,
+    names: ConfigurationShape<String>, texts: ConfigurationShape<String>, _ effect: ConfigurationEffect = .reload
+  ) {
+    self.init([name], path, effect) { table, values in values = table.named(name, names, texts) ?? values }
+  }
+
   /// A key with a table.
   init<Inner: ConfigurationSection>(
     _ name: String, _ path: WritableKeyPath<Section, Inner> & Sendable, _ effect: ConfigurationEffect = .reload

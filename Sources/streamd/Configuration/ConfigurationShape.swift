@@ -42,7 +42,7 @@ extension ConfigurationShape where Value == Int {
       guard case .string(let text) = node.value, let size = quantity(text, units) else {
         throw Expected("a size such as \"64KiB\"")
       }
-      guard let size = size.exactly, range.contains(size) else {
+      guard range.contains(size) else {
         throw Expected("a size from \(written(range.lowerBound, units)) to \(written(range.upperBound, units))")
       }
       return size
@@ -59,9 +59,7 @@ extension ConfigurationShape where Value == Duration {
       guard case .string(let text) = node.value, let milliseconds = quantity(text, units) else {
         throw Expected("a duration such as \"30s\"")
       }
-      guard let milliseconds = milliseconds.exactly, milliseconds <= 365 * 86_400_000,
-        .milliseconds(milliseconds) >= shortest
-      else {
+      guard milliseconds <= 365 * 86_400_000, .milliseconds(milliseconds) >= shortest else {
         throw Expected("a duration from \(shortest == .zero ? "0s" : "1ms") to 365d")
       }
       return .milliseconds(milliseconds)
@@ -84,19 +82,14 @@ extension ConfigurationShape where Value == Duration? {
   }
 }
 
-/// A number with a unit, converted to the smallest unit; `exactly` is `nil` when it overflows an `Int`.
-private struct Scaled {
-  let exactly: Int?
-}
-
-/// Digits, then one of `units`; `nil` for anything else, including a sign, a space or a fraction.
-private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Scaled? {
+/// Digits, then one of `units`, in the smallest unit; at most `Int.max`, which is out of every range. `nil` for anything
+/// else, including a sign, a space or a fraction.
+private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Int? {
   let digits = text.utf8.prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
   let name = text.dropFirst(digits.count)
   guard !digits.isEmpty, let unit = units.first(where: { $0.name == name }) else { return nil }
-  guard let number = Int(Substring(digits)) else { return Scaled(exactly: nil) }
-  let (product, overflows) = number.multipliedReportingOverflow(by: unit.factor)
-  return Scaled(exactly: overflows ? nil : product)
+  let (product, overflows) = (Int(Substring(digits)) ?? .max).multipliedReportingOverflow(by: unit.factor)
+  return overflows ? .max : product
 }
 
 /// `number` in the largest unit that needs no fraction.

@@ -52,27 +52,22 @@ extension ConfigurationTable {
     return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
   }
 
-  /// The table at `key`: names, each with a text or `{ credential = "name" }`.
-  ///
-  /// - Parameters:
-  ///   - nameForm: of the names, for the error message.
-  ///   - textForm: of the texts.
+  /// The table at `key`: `names`, each with one of `texts` or `{ credential = "name" }`.
   func named(
-    _ key: String, _ nameForm: String, where isName: (String) -> Bool, _ textForm: String,
-    where isText: (String) -> Bool
+    _ key: String, _ names: ConfigurationShape<String>, _ texts: ConfigurationShape<String>
   ) -> [Configuration.NamedValue]? {
     table(key) { table in
       table.keys.compactMap { name in
-        if !isName(name) { table.addError("expected \(nameForm)", at: name) }
-        guard let text = table.text(name) else {
-          return table.table(name, expecting: "a string or { credential = \"name\" }") { $0.credential() }
-            .map { .init(name: name, value: .secret($0)) }
+        do throws(Expected) {
+          _ = try names.read(ConfigurationNode(line: 0, value: .string(name)))
+        } catch {
+          table.addError("expected \(error.text)", at: name)
         }
-        guard isText(text) else {
-          table.expected(textForm, at: name, secret: true)
-          return nil
+        guard table.text(name) == nil else {
+          return table.value(name, texts, secret: true).map { .init(name: name, value: .plain($0)) }
         }
-        return .init(name: name, value: .plain(text))
+        return table.table(name, expecting: "a string or { credential = \"name\" }") { $0.credential() }
+          .map { .init(name: name, value: .secret($0)) }
       }
     }
   }
