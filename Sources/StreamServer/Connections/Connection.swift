@@ -538,7 +538,6 @@ class Connection: EventLoop.Handler {
 
   /// Leaves the socket to the connection that takes the place of this one: what this one has ends here.
   func makeSuccessor(_ makeConnection: (consuming OwnedDescriptor) -> Connection) -> Connection {
-    worker.loop.assertOnLoop()
     cancelClocks()
     phase = .closed
     settle()

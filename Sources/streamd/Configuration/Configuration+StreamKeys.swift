@@ -29,8 +29,8 @@ extension Configuration.Stream: ConfigurationSection {
       table.checkProgram(stream.programKey?.key, at: "key")
       table.checkProgram(stream.programKey?.tombstone, at: "tombstone")
     },
-    .init("max_keys", \.maxKeys, .count(1...1 << 27)),
-    .init("state_bytes", \.stateBytes, .size(4096...32 << 30)),
+    .init("max_keys", \.maxKeys, .count(1...1 << 27), .log),
+    .init("state_bytes", \.stateBytes, .size(4096...32 << 30), .log),
     .check { table, _ in
       if !table.holds("key") { table.refuse(["tombstone", "max_keys", "state_bytes"], onlyWith: "key") }
     },

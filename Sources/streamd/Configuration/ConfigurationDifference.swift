@@ -25,7 +25,6 @@ struct ConfigurationDifference: Equatable {
     /// Whether its events are stored elsewhere or with other limits, or its state is another one.
     var hasOtherLog: Bool {
       !stream.changes(from: former, applyingAt: .log).isEmpty || stream.share == .fleet && former.share != .fleet
-        || stream.key != nil && (stream.maxKeys, stream.stateBytes) != (former.maxKeys, former.stateBytes)
     }
   }
 
