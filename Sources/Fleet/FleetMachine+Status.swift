@@ -16,34 +16,30 @@ extension FleetMachine {
   }
 
   /// The shard of a stream. The same in all versions.
-  package func shard(of stream: String) -> Int { Int(Self.hash(stream.utf8) % UInt64(shardCount)) }
+  package func shard(of stream: String) -> Int { settings.shard(of: stream) }
 
   /// The shards that have a stream of this host.
   package var shardIndices: [Int] { shards.keys.sorted() }
 
+  var orderedShards: [FleetShard] { shardIndices.compactMap { shards[$0] } }
+
   /// Whether the stream's source may be asked for a batch now.
-  package func mayFetch(_ stream: String) -> Bool {
-    guard isLed(stream), let shard = shards[shard(of: stream)] else { return false }
-    return shard.machine.mayFetch && shard.waitingByteCounts.fetched < Self.fetchedByteCount
-  }
+  package func mayFetch(_ stream: String) -> Bool { find(stream).map { $0.mayFetch($1) } ?? false }
 
   /// Decides about a poll that is due: whether it is made; nil: if another host wants the event.
   ///
   /// A poll continues after responses without an event. Each fetch is decided anew, because the log may have stopped to
   /// append since the event was requested.
   package func admitsFetch(_ stream: String) -> Bool? {
-    guard mayFetch(stream) else { return false }
-    return isWantedHere(stream) ? true : nil
+    guard let (shard, stream) = find(stream), shard.mayFetch(stream) else { return false }
+    return stream.isWantedHere ? true : nil
   }
 
   /// Whether this host leads the stream's shard, and fetches the stream.
-  package func isLeading(_ stream: String) -> Bool { isLed(stream) }
+  package func isLeading(_ stream: String) -> Bool { find(stream).map { $0.isLed($1) } ?? false }
 
   /// Whether the stream's source was asked for events by the last `fetch`.
-  package func isFetched(_ stream: String) -> Bool { interests[stream]?.isFetched == true }
-
-  /// Whether this host wants the stream's next event.
-  package func isWantedHere(_ stream: String) -> Bool { interests[stream]?.isHere == true }
+  package func isFetched(_ stream: String) -> Bool { find(stream)?.1.isFetched == true }
 
   /// Where the stream's source resumes.
   package func checkpoint(of stream: String) -> Checkpoint? { shards[shard(of: stream)]?.heads[stream]?.checkpoint }
@@ -58,19 +54,19 @@ extension FleetMachine {
   /// By this host's monotonic clock if it has received the record when it was appended. Otherwise by the wall clocks, which
   /// may differ; then it waits for no longer than the record says. Nothing of another definition's schedule is left.
   package func schedule(of stream: String, at now: UInt64, wallTime: UInt64) -> FleetSchedule {
-    guard let head = shards[shard(of: stream)]?.heads[stream], head.definition == streams[stream]?.definition else {
-      return FleetSchedule()
-    }
+    guard let (shard, known) = find(stream), let head = shard.heads[stream],
+      head.definition == known.definition.definition
+    else { return FleetSchedule() }
     let age = head.heardAt.map { (now - min(now, $0)) / 1000 } ?? (wallTime - min(wallTime, head.scheduledAt))
     return head.schedule.after(age)
   }
 
   /// - Returns: nil for a stream that is not of this host.
   package func status(of stream: String, at now: UInt64) -> Status? {
-    guard streams[stream] != nil, let shard = shards[shard(of: stream)] else { return nil }
+    guard let (shard, _) = find(stream) else { return nil }
     let machine = shard.machine
     return Status(
-      isLeading: shard.isLeading, leader: machine.leader.map { $0 == host ? hostName : names[$0] ?? "\($0)" },
+      isLeading: shard.isLeading, leader: machine.leader.map { $0 == host ? settings.hostName : names[$0] ?? "\($0)" },
       term: machine.term ?? 0, epoch: machine.epoch ?? 0,
       lag: shard.isLeading ? 0 : shard.leaderLast - min(shard.leaderLast, machine.lastSequence ?? 0),
       staleSince: isStarted ? machine.staleSince(at: now) : 0)
@@ -78,18 +74,7 @@ extension FleetMachine {
 
   /// When `tick` is due; nil: never.
   package var deadline: UInt64? {
-    var deadline = UInt64.max
-    for shard in shards.values {
-      deadline = min(deadline, shard.machine.deadline ?? .max)
-      if shard.isLeading { deadline = min(deadline, shard.signOfLifeAt) }
-    }
-    for interest in interests.values { deadline = min(deadline, interest.askAgainAt, interest.tellAt) }
-    for batch in outgoing.values { deadline = min(deadline, batch.sendAgainAt) }
-    return deadline == .max || !isStarted ? nil : deadline
-  }
-
-  func isLed(_ stream: String) -> Bool {
-    guard let known = streams[stream], known.canLead, known.kind != .publish else { return false }
-    return shards[shard(of: stream)]?.isLeading == true
+    guard isStarted, let deadline = shards.values.map(\.deadline).min(), deadline < .max else { return nil }
+    return deadline
   }
 }

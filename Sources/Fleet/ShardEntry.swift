@@ -2,26 +2,6 @@ import CChecksum
 import Glibc
 import TaggedFields
 
-/// A process that is a member of a fleet. A restarted daemon is another one.
-package struct HostID: Hashable, Sendable {
-  /// 16 random bytes.
-  package let bytes: [UInt8]
-
-  /// - Returns: nil unless there are 16 bytes.
-  package init?(_ bytes: [UInt8]) {
-    guard bytes.count == 16 else { return nil }
-    self.bytes = bytes
-  }
-
-  /// A new one.
-  package static func random() -> HostID {
-    var generator = SystemRandomNumberGenerator()
-    return HostID(uncheckedBytes: (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
-  }
-
-  private init(uncheckedBytes: [UInt8]) { bytes = uncheckedBytes }
-}
-
 /// An entry of a shard's log.
 ///
 /// Each entry has the checksum of the entry before it, whatever that is. An entry that was written without knowledge of
@@ -42,11 +22,11 @@ struct ShardEntry: Equatable {
 
   struct Part: Equatable {
     /// The sequence number of the claim.
-    var term: UInt64
+    var term: UInt64 = 0
     /// 0 for the first part of a record.
-    var index: UInt32
-    var isLast: Bool
-    var bytes: [UInt8]
+    var index: UInt32 = 0
+    var isLast = false
+    var bytes: [UInt8] = []
   }
 
   /// Rises when a log is begun anew, because entries that hosts have read are not in it any more.
@@ -68,19 +48,16 @@ extension ShardEntry {
   private static let magic: [UInt8] = [0x73, 0x66, 0x6c]
   private static let version: UInt8 = 1
 
-  var bytes: [UInt8] { Self.magic + [Self.version] + RecordFields.bytes(of: Fields(self)) }
+  var bytes: [UInt8] { Self.magic + [Self.version] + RecordFields.bytes(of: self) }
 
   init(_ bytes: [UInt8]) throws(DecodingError) {
     guard bytes.starts(with: Self.magic), bytes.count > Self.magic.count else { throw .noEntry }
     guard bytes[Self.magic.count] == Self.version else { throw .unknownFormat }
-    let fields: Fields
     do throws(Malformed) {
-      fields = try RecordFields.read(Fields.self, from: bytes.dropFirst(Self.magic.count + 1))
+      self = try RecordFields.read(ShardEntry.self, from: bytes.dropFirst(Self.magic.count + 1))
     } catch {
       throw .unknownFormat
     }
-    guard let entry = fields.entry else { throw .unknownFormat }
-    self = entry
   }
 
   /// Whether two entries are the same. Arrays compare one byte at a time, which takes ten times as long.
@@ -97,48 +74,31 @@ extension ShardEntry {
   static func checksum(of bytes: [UInt8]) -> UInt32 {
     unsafe bytes.withUnsafeBytes { unsafe crc32c($0.baseAddress, $0.count) }
   }
+}
 
-  /// The fields as they are stored.
-  private struct Fields: TaggedRecord {
-    var epoch: UInt64 = 0
-    var former: UInt32 = 0
-    var host: [UInt8] = []
-    var heads: [UInt8] = []
-    var term: UInt64 = 0
-    var index: UInt32 = 0
-    var isLast = false
-    var part: [UInt8] = []
+extension ShardEntry: TaggedRecord {
+  init() { self.init(epoch: 0, former: 0, content: .part(Part())) }
 
-    init() {}
-
-    init(_ entry: ShardEntry) {
-      (epoch, former) = (entry.epoch, entry.former)
-      switch entry.content {
-      case .claim(let claim): (host, heads) = (claim.host.bytes, claim.heads)
-      case .part(let part): (term, index, isLast, self.part) = (part.term, part.index, part.isLast, part.bytes)
-      }
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    var (host, heads, part): ([UInt8], [UInt8], Part)
+    switch content {
+    case .claim(let claim): (host, heads, part) = (claim.host.bytes, claim.heads, Part())
+    case .part(let content): (host, heads, part) = ([], [], content)
     }
-
-    mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
-      try fields.field(1, &epoch)
-      try fields.field(2, &former)
-      try fields.field(3, &host)
-      try fields.field(4, &heads)
-      try fields.field(5, &term)
-      try fields.field(6, &index)
-      try fields.field(7, &isLast)
-      try fields.field(8, &part)
-    }
-
-    var entry: ShardEntry? {
-      let content: Content
-      if term > 0 {
-        content = .part(Part(term: term, index: index, isLast: isLast, bytes: part))
-      } else {
-        guard let host = HostID(host) else { return nil }
-        content = .claim(Claim(host: host, heads: heads))
-      }
-      return ShardEntry(epoch: epoch, former: former, content: content)
+    try fields.field(1, &epoch)
+    try fields.field(2, &former)
+    try fields.field(3, &host)
+    try fields.field(4, &heads)
+    try fields.field(5, &part.term)
+    try fields.field(6, &part.index)
+    try fields.field(7, &part.isLast)
+    try fields.field(8, &part.bytes)
+    guard fields.isReading else { return }
+    if part.term > 0 {
+      content = .part(part)
+    } else {
+      guard let host = HostID(host) else { throw Malformed(reason: "its claim is of no host") }
+      content = .claim(Claim(host: host, heads: heads))
     }
   }
 }

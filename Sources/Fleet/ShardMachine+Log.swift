@@ -1,7 +1,7 @@
 /// The shard's log: what a host takes from it, appends to it, and reads of it.
 extension ShardMachine {
   /// Takes the entry that follows the position.
-  mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Action] {
+  mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Output] {
     guard var position else { return [] }
     let isOwn = submitted.first?.bytes.map { ShardEntry.areEqual($0, bytes) } ?? false
     if isOwn {
@@ -30,23 +30,22 @@ extension ShardMachine {
         voidCount = count + 1
       }
       // The entries under way were written without it.
-      if !isOwn, !submitted.isEmpty { return [.ignore(sequence: position.sequence)] + read() }
-      return [.ignore(sequence: position.sequence)]
+      return isOwn || submitted.isEmpty ? [] : read()
     }
   }
 
   /// Takes the first own entries that are acknowledged: those before them may be known by an acknowledgement, the tail or a
   /// read, in any order.
-  mutating func advanceStored(at now: UInt64) -> [Action] {
-    var actions: [Action] = []
+  mutating func advanceStored(at now: UInt64) -> [Output] {
+    var outputs: [Output] = []
     while let first = submitted.first, first.isStored, let bytes = first.bytes {
       isInDoubt = false
-      actions += advance(to: bytes, at: now)
+      outputs += advance(to: bytes, at: now)
     }
-    return actions
+    return outputs
   }
 
-  mutating func take(_ claim: ShardEntry.Claim, epoch: UInt64, isOwn: Bool, at now: UInt64) -> [Action] {
+  mutating func take(_ claim: ShardEntry.Claim, epoch: UInt64, isOwn: Bool, at now: UInt64) -> [Output] {
     guard let former = position else { return [] }
     let sequence = former.sequence
     position = Position(
@@ -55,13 +54,13 @@ extension ShardMachine {
     if !isOwn { submitted = [] }
     let wasLeading = role == .leading
     role = claim.host == host ? .leading : .following
-    let adopted = Action.adopt(claim.heads, isGap: false)
+    let adopted = Output.adopt(claim.heads, isGap: false)
     guard role == .leading else { return (wasLeading ? [.resign] : []) + [adopted] }
     return [adopted, .lead(term: sequence)] + beat(at: now)
   }
 
-  mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Action] {
-    guard let sequence = position?.sequence else { return [] }
+  mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Output] {
+    guard position != nil else { return [] }
     voidCount = 0
     if position?.leader != host {
       (heardAt, silentSince) = (now, nil)
@@ -71,7 +70,7 @@ extension ShardMachine {
     if part.index == 0 { (parts, partCount) = ([], 0) }
     guard let count = parts?.count, part.index == partCount, part.bytes.count <= recordByteCount - count else {
       parts = nil
-      return [.ignore(sequence: sequence)]
+      return []
     }
     parts?.append(contentsOf: part.bytes)
     partCount += 1
@@ -82,7 +81,7 @@ extension ShardMachine {
 
   // MARK: Appending
 
-  mutating func submit(_ content: ShardEntry.Content, epoch: UInt64, at now: UInt64) -> [Action] {
+  mutating func submit(_ content: ShardEntry.Content, epoch: UInt64, at now: UInt64) -> [Output] {
     submitted.append(Submitted(content: content, epoch: epoch, bytes: nil))
     unresolvedSince = unresolvedSince ?? now
     // Behind what is not known to be stored, it waits for that.
@@ -91,14 +90,14 @@ extension ShardMachine {
   }
 
   /// Appends what is submitted, from this index on, unless the same entry was: then with the same bytes.
-  mutating func append(from index: Int) -> [Action] {
+  mutating func append(from index: Int) -> [Output] {
     guard let position else { return [] }
-    var actions: [Action] = []
+    var outputs: [Output] = []
     // Those before it were appended with the present chain: only the last one's checksum matters.
     var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
     let start = former == nil ? 0 : index
     // An entry after a renewed claim has the claim's term, and the claim may be appended at another place than the last time.
-    let claimed = submitted.firstIndex { if case .claim = $0.content { true } else { false } }
+    let claimed = submitted.firstIndex(where: \.isClaim)
     for place in start..<submitted.count {
       if let claimed, claimed < place, case .part(var part) = submitted[place].content {
         part.term = position.sequence + UInt64(claimed) + 1
@@ -113,25 +112,28 @@ extension ShardMachine {
       attemptCount += 1
       submitted[place].bytes = bytes
       (submitted[place].attempt, submitted[place].base) = (attemptCount, position.sequence)
-      actions.append(.append(bytes, after: position.sequence + UInt64(place), attempt: attemptCount))
+      outputs.append(
+        .ask(
+          .append(
+            bytes, isClaim: submitted[place].isClaim, after: position.sequence + UInt64(place), attempt: attemptCount)))
     }
-    return actions
+    return outputs
   }
 
-  mutating func beat(at now: UInt64) -> [Action] { heartbeat(at: now).map { [.beat($0)] } ?? [] }
+  mutating func beat(at now: UInt64) -> [Output] { heartbeat(at: now).map { [.beat($0)] } ?? [] }
 
   // MARK: Reading
 
-  mutating func read() -> [Action] {
+  mutating func read() -> [Output] {
     guard !isReading, let position else { return [] }
     isReading = true
-    return [.read(after: position.sequence)]
+    return [.ask(.read(after: position.sequence))]
   }
 
-  mutating func findClaim() -> [Action] {
+  mutating func findClaim() -> [Output] {
     guard !isReading else { return [] }
     isReading = true
-    return [.findClaim]
+    return [.ask(.findClaim)]
   }
 
   /// Entries were removed from the middle of the log: the next one is accepted without a check of the one before it.
@@ -142,7 +144,7 @@ extension ShardMachine {
   }
 
   /// The log is another one, or has lost what was not read yet.
-  mutating func rebase(isForVoids: Bool = false) -> [Action] {
+  mutating func rebase(isForVoids: Bool = false) -> [Output] {
     let wasLeading = role == .leading
     (role, position, parts, submitted, knownLast, isInDoubt) = (.following, nil, nil, [], 0, false)
     voidCount = isForVoids ? nil : 0
@@ -150,14 +152,14 @@ extension ShardMachine {
     return (wasLeading ? [.resign] : []) + findClaim()
   }
 
-  mutating func gather() -> [Action] {
+  mutating func gather() -> [Output] {
     let wasLeading = role == .leading
     (role, submitted, voidCount, knownLast, isInDoubt) = (.gathering, [], 0, 0, false)
     isReading = true
-    return (wasLeading ? [.resign] : []) + [.gather]
+    return (wasLeading ? [.resign] : []) + [.ask(.gather)]
   }
 
-  mutating func stop() -> [Action] {
+  mutating func stop() -> [Output] {
     let wasLeading = role == .leading
     (role, parts, submitted) = (.stopped, nil, [])
     return (wasLeading ? [.resign] : []) + [.stop]

@@ -1,16 +1,3 @@
-/// A place in a shard's log, with what proves that a log is the same.
-package struct ShardPosition: Equatable, Sendable {
-  package var epoch: UInt64
-  package var sequence: UInt64
-  /// The checksum of the entry with that sequence number.
-  package var checksum: UInt32
-  package var term: UInt64
-
-  package init(epoch: UInt64, sequence: UInt64, checksum: UInt32, term: UInt64) {
-    (self.epoch, self.sequence, self.checksum, self.term) = (epoch, sequence, checksum, term)
-  }
-}
-
 /// One host's part in one shard of a fleet: it follows the shard's log, and leads the shard when no leader is heard.
 ///
 /// The theory. A shard's log is an engine's: it appends an entry only if the sequence number of its last entry is the
@@ -28,14 +15,14 @@ package struct ShardPosition: Equatable, Sendable {
 /// The missing answer to an append says nothing. The machine reads what is stored, compares it with what it has appended,
 /// and appends the rest again, with the same expectation: an entry can be stored once only.
 ///
-/// Knows no engine, streams or clock. Each function returns the actions for its caller, in order. Times are nanoseconds
+/// Knows no engine, streams or clock. Each function returns what it has for its caller, in order. Times are nanoseconds
 /// of the host's monotonic clock.
 package struct ShardMachine {
-  /// What the caller must do.
-  package enum Action: Equatable {
+  /// What the machine asks of the engine.
+  package enum Request: Equatable, Sendable {
     /// Append an entry if the log's last sequence number is `after`. To be answered by `appended`, with the number of the
     /// attempt.
-    case append([UInt8], after: UInt64, attempt: UInt64)
+    case append([UInt8], isClaim: Bool, after: UInt64, attempt: UInt64)
     /// Read entries, beginning with the one after this sequence number. To be answered by `read` or `readFailed`.
     case read(after: UInt64)
     /// Find the log's newest claim. To be answered by `foundClaim`, `foundNoClaim` or `readFailed`.
@@ -43,6 +30,21 @@ package struct ShardMachine {
     /// Ask all hosts that can be reached, this one included, for their positions and heads, and the engine for its last
     /// entry. To be answered by `gathered` or `readFailed`.
     case gather
+  }
+
+  /// The answer to a request.
+  package enum Answer: Sendable {
+    case append(attempt: UInt64, AppendResult)
+    /// In the following, nil: after a failure.
+    case read(after: UInt64, FleetEntries?)
+    case findClaim(FleetClaim?)
+    /// The positions of the hosts, of which others than this one may be missing, and the log's end.
+    case gather([[UInt8]]?, FleetNewest?)
+  }
+
+  /// What the machine has for its caller.
+  enum Output: Equatable {
+    case ask(Request)
     /// The heads of a claim: what is known of each stream at this point of the log.
     /// - isGap: entries before the claim were not read, and cannot be.
     case adopt([UInt8], isGap: Bool)
@@ -55,28 +57,21 @@ package struct ShardMachine {
     case resign
     /// Send a heartbeat to all hosts.
     case beat(Heartbeat)
-    /// An entry has no effect. For the log, at level debug.
-    case ignore(sequence: UInt64)
     /// An entry is of a later version: the host must be upgraded to follow the shard.
     case stop
   }
 
   /// A sign of life of a leader. It says how far the log is, so that a lost tail is noticed.
-  package struct Heartbeat: Equatable, Sendable {
-    package var host: HostID
-    package var epoch: UInt64
-    package var term: UInt64
-    package var last: UInt64
+  struct Heartbeat: Equatable, Sendable {
+    var epoch: UInt64 = 0
+    var term: UInt64 = 0
+    var last: UInt64 = 0
     /// The leader is about to stop.
-    package var isLast = false
-
-    package init(host: HostID, epoch: UInt64, term: UInt64, last: UInt64, isLast: Bool = false) {
-      (self.host, self.epoch, self.term, self.last, self.isLast) = (host, epoch, term, last, isLast)
-    }
+    var isLast = false
   }
 
   /// The answer to an append.
-  package enum AppendResult: Equatable {
+  package enum AppendResult: Equatable, Sendable {
     case stored
     /// The last sequence number is another one.
     case refused(last: UInt64)
@@ -85,29 +80,21 @@ package struct ShardMachine {
   }
 
   /// What the hosts that can be reached have, and the engine.
-  package struct Gathered: Sendable {
+  struct Gathered: Sendable {
     /// The highest epoch of any host.
-    package var epoch: UInt64
+    var epoch: UInt64
     /// The highest sequence number of any host in that epoch.
-    package var sequence: UInt64
+    var sequence: UInt64
     /// The furthest position of any host in a log that has lost it.
-    package var lost: (epoch: UInt64, sequence: UInt64)
+    var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
     /// For each stream the highest head.
-    package var heads: [UInt8]
+    var heads: [UInt8]
     /// The heads in a new epoch, above any id that a host may have which cannot be reached, or will read late.
-    package var newHeads: [UInt8]
+    var newHeads: [UInt8]
     /// The last sequence number of the engine's log.
-    package var last: UInt64
+    var last: UInt64
     /// The entry with that number; nil if it is 0.
-    package var lastEntry: [UInt8]?
-
-    package init(
-      epoch: UInt64, sequence: UInt64, lost: (epoch: UInt64, sequence: UInt64) = (0, 0), heads: [UInt8],
-      newHeads: [UInt8], last: UInt64, lastEntry: [UInt8]?
-    ) {
-      (self.epoch, self.sequence, self.lost, self.heads, self.newHeads) = (epoch, sequence, lost, heads, newHeads)
-      (self.last, self.lastEntry) = (last, lastEntry)
-    }
+    var lastEntry: [UInt8]?
   }
 
   /// How long things take.
@@ -167,13 +154,15 @@ package struct ShardMachine {
     var base: UInt64 = 0
     /// The engine has said so; what that is worth depends on the entries before it.
     var isStored = false
+
+    var isClaim: Bool { if case .claim = content { true } else { false } }
   }
 
-  package let host: HostID
+  let host: HostID
   /// Whether the host may claim the shard. One that leads it stays its leader.
-  package var canLead: Bool
+  var canLead: Bool
   /// How much later than others of the same weight the host claims the shard.
-  package var claimDelay: UInt64 = 0
+  var claimDelay: UInt64 = 0
   let weight: Double
   let partByteCount: Int
   let recordByteCount: Int
@@ -199,7 +188,7 @@ package struct ShardMachine {
   /// Since when an append is not known to be stored; nil: all are.
   var unresolvedSince: UInt64?
   /// The furthest position in a log that has lost it.
-  package private(set) var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
+  private(set) var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
   var nextHeartbeat: UInt64 = 0
   /// The read under way, or what is to be tried again.
   var isReading = false
@@ -210,7 +199,7 @@ package struct ShardMachine {
   /// An append was refused or not answered, and none that followed what is stored was acknowledged since: another host may
   /// lead. What is read proves nothing: a broker that is cut off from the others answers reads, and stores nothing. A
   /// leader appends something to find out.
-  package internal(set) var isInDoubt = false
+  var isInDoubt = false
   /// The attempt of the last own entry that is known to be stored. The tail may bring the entry before the acknowledgement.
   var lastOwnAttempt: UInt64 = 0
 
@@ -227,7 +216,7 @@ package struct ShardMachine {
   ///   - partByteCount: the maximum size of a part's bytes, at least 1. Precedent: NATS refuses messages of more than 1
   ///     MiB by default.
   ///   - recordByteCount: the maximum size of a record; a larger one has no effect. The same for all hosts.
-  package init(
+  init(
     host: HostID, weight: Double, canLead: Bool = true, partByteCount: Int = 1 << 20 - 4096,
     recordByteCount: Int = 64 << 20, times: Times = Times(), now: UInt64
   ) {
@@ -240,10 +229,10 @@ package struct ShardMachine {
   // MARK: What holds now
 
   /// Whether the host may fetch: it leads, and the log appends, as far as is known.
-  package var mayFetch: Bool { mayAppend && !isInDoubt }
+  var mayFetch: Bool { mayAppend && !isInDoubt }
 
   /// Whether the host may submit a record: it leads, nothing has to be read first, and the window has room.
-  package var maySubmit: Bool {
+  var maySubmit: Bool {
     mayAppend && submitted.count < Self.windowCount
       && submitted.reduce(0, { $0 + ($1.bytes?.count ?? 0) }) < Self.windowByteCount
   }
@@ -251,22 +240,20 @@ package struct ShardMachine {
   var mayAppend: Bool { role == .leading && retryAt == nil && !isReading }
 
   /// Entries that are not known to be stored.
-  package var submittedCount: Int { submitted.count }
+  var submittedCount: Int { submitted.count }
 
   /// Whether a claim is among them.
-  package var isClaiming: Bool {
-    submitted.contains { if case .claim = $0.content { true } else { false } }
-  }
+  var isClaiming: Bool { submitted.contains(where: \.isClaim) }
 
-  package var isLeading: Bool { role == .leading }
+  var isLeading: Bool { role == .leading }
   /// The leader by the log; nil if the log is not known yet.
-  package var leader: HostID? { position?.leader }
-  package var term: UInt64? { position?.term }
-  package var epoch: UInt64? { position?.epoch }
-  package var lastSequence: UInt64? { position?.sequence }
+  var leader: HostID? { position?.leader }
+  var term: UInt64? { position?.term }
+  var epoch: UInt64? { position?.epoch }
+  var lastSequence: UInt64? { position?.sequence }
 
   /// When `tick` is due; nil: never.
-  package var deadline: UInt64? {
+  var deadline: UInt64? {
     if role == .stopped { return nil }
     var deadlines: [UInt64] = []
     if let retryAt { deadlines.append(retryAt) }
@@ -282,7 +269,7 @@ package struct ShardMachine {
 
   /// Since when the host does not know whether it has the log's last entry: it hears no leader, or leads and has no
   /// answer to an append. Nil while it knows.
-  package func staleSince(at now: UInt64) -> UInt64? {
+  func staleSince(at now: UInt64) -> UInt64? {
     switch role {
     case .leading: unresolvedSince.flatMap { now >= $0 &+ times.retry ? $0 : nil }
     case .following, .gathering, .claiming, .stopped:
@@ -295,49 +282,49 @@ package struct ShardMachine {
   /// Begins. Must be called first, and once.
   /// - Parameter position: of an earlier process of this host: the log is read from there, if it still has what that
   ///   process has read.
-  package mutating func start(resumingAt position: ShardPosition? = nil) -> [Action] {
+  mutating func start(resumingAt position: ShardPosition? = nil) -> [Output] {
     resumption = position.map { Resumption(position: $0) }
     return findClaim()
   }
 
   /// The deadline has come.
-  package mutating func tick(at now: UInt64) -> [Action] {
+  mutating func tick(at now: UInt64) -> [Output] {
     guard role != .stopped else { return [] }
-    var actions: [Action] = []
+    var outputs: [Output] = []
     if let retryAt, retryAt <= now {
       self.retryAt = nil
-      if !isReading { actions += position == nil ? findClaim() : read() }
+      if !isReading { outputs += position == nil ? findClaim() : read() }
     }
     switch role {
-    case .leading where now >= nextHeartbeat: actions += beat(at: now)
+    case .leading where now >= nextHeartbeat: outputs += beat(at: now)
     case .following where canLead && position != nil && now >= claimTime && !isReading && self.retryAt == nil:
       if silentSince == nil { silentSince = heardAt }
       heardAt = now  // the next try, if this one fails
-      actions += gather()
+      outputs += gather()
     case .leading, .following, .gathering, .claiming, .stopped: break
     }
-    return actions
+    return outputs
   }
 
   /// Appends a record. Only while `maySubmit`.
-  /// - Returns: with `append` for each part.
-  package mutating func submit(_ record: [UInt8], at now: UInt64) -> [Action] {
+  /// - Returns: an append for each part.
+  mutating func submit(_ record: [UInt8], at now: UInt64) -> [Output] {
     guard role == .leading, let position else { return [] }
-    var actions: [Action] = []
+    var outputs: [Output] = []
     var start = 0
     var index: UInt32 = 0
     repeat {
       let end = min(record.count, start + partByteCount)
       let part = ShardEntry.Part(
         term: position.term, index: index, isLast: end == record.count, bytes: Array(record[start..<end]))
-      actions += submit(.part(part), epoch: position.epoch, at: now)
+      outputs += submit(.part(part), epoch: position.epoch, at: now)
       (start, index) = (end, index + 1)
     } while start < record.count
-    return actions
+    return outputs
   }
 
   /// The answer to `append`. That to an attempt which was repeated meanwhile has no effect.
-  package mutating func appended(attempt: UInt64, _ result: AppendResult, at now: UInt64) -> [Action] {
+  mutating func appended(attempt: UInt64, _ result: AppendResult, at now: UInt64) -> [Output] {
     guard role != .stopped, position != nil else { return [] }
     guard let index = submitted.firstIndex(where: { $0.attempt == attempt }) else {
       if result == .stored, attempt == lastOwnAttempt { isInDoubt = false }
@@ -359,7 +346,7 @@ package struct ShardMachine {
   }
 
   /// An entry, from the tail of the log: in any order, late, or repeatedly.
-  package mutating func receive(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
+  mutating func receive(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Output] {
     guard role != .stopped, sequence < Self.numberLimit, let position else { return [] }
     guard resumption == nil else { return read() }
     if sequence == position.sequence + 1 { return advance(to: bytes, at: now) + advanceStored(at: now) }
@@ -371,41 +358,41 @@ package struct ShardMachine {
 
   /// The answer to `read`: entries in order, maybe not all. A late one does no harm.
   /// - Parameters:
-  ///   - after: that of the action.
+  ///   - after: that of the request.
   ///   - first: the sequence number of the oldest entry in the log.
   ///   - last: that of the newest, as far as it is known to the engine's part that has answered.
-  package mutating func read(
+  mutating func read(
     after: UInt64, _ entries: [(sequence: UInt64, bytes: [UInt8])], first: UInt64, last: UInt64, at now: UInt64
-  ) -> [Action] {
+  ) -> [Output] {
     guard role != .stopped, var position, after <= position.sequence else { return [] }
     isReading = false
     if let resumption { return resume(resumption, entries.first, first: first, at: now) }
     if first > 0, first - 1 > after { return rebase() }
-    var actions: [Action] = []
+    var outputs: [Output] = []
     for entry in entries
     where position.sequence..<Self.numberLimit ~= entry.sequence && entry.sequence > position.sequence {
       if entry.sequence > position.sequence + 1 { skip(to: entry.bytes, at: entry.sequence) }
-      actions += advance(to: entry.bytes, at: now)
-      guard role != .stopped, let next = self.position else { return actions }
+      outputs += advance(to: entry.bytes, at: now)
+      guard role != .stopped, let next = self.position else { return outputs }
       position = next
     }
-    actions += advanceStored(at: now)
-    guard role != .stopped, let next = self.position else { return actions }
+    outputs += advanceStored(at: now)
+    guard role != .stopped, let next = self.position else { return outputs }
     position = next
-    if last > position.sequence, !entries.isEmpty { return actions + read() }
+    if last > position.sequence, !entries.isEmpty { return outputs + read() }
     // A replica knows the log's end, and does not have the entries yet.
     if last > position.sequence, retryAt == nil { retryAt = now + times.retry }
-    guard !submitted.isEmpty, retryAt == nil else { return actions }
+    guard !submitted.isEmpty, retryAt == nil else { return outputs }
     // What has answered may not have the entries yet for which an append was refused. Another append tells.
     if knownLast > position.sequence {
       (knownLast, retryAt) = (0, now + times.retry)
-      return actions
+      return outputs
     }
-    return actions + append(from: 0)
+    return outputs + append(from: 0)
   }
 
   /// An answer to `read`, `findClaim` or `gather` has not come.
-  package mutating func readFailed(at now: UInt64) -> [Action] {
+  mutating func readFailed(at now: UInt64) -> [Output] {
     isReading = false
     if role == .gathering { role = .following }
     retryAt = now + times.retry
@@ -413,7 +400,7 @@ package struct ShardMachine {
   }
 
   /// The answer to `findClaim`: the last entry that is a claim.
-  package mutating func foundClaim(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
+  mutating func foundClaim(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Output] {
     isReading = false
     guard role != .stopped, position == nil else { return [] }
     guard sequence < Self.numberLimit, let entry = try? ShardEntry(bytes), entry.epoch < Self.numberLimit,
@@ -435,7 +422,7 @@ package struct ShardMachine {
 
   mutating func begin(
     at claim: ShardEntry.Claim, _ sequence: UInt64, _ checksum: UInt32, epoch: UInt64, isGap: Bool
-  ) -> [Action] {
+  ) -> [Output] {
     position = Position(sequence: sequence, checksum: checksum, epoch: epoch, term: sequence, leader: claim.host)
     return [.adopt(claim.heads, isGap: isGap)]
   }
@@ -443,7 +430,7 @@ package struct ShardMachine {
   /// Continues after the last entry of an earlier process, if the log has it, and with the newest claim otherwise.
   mutating func resume(
     _ resumption: Resumption, _ entry: (sequence: UInt64, bytes: [UInt8])?, first: UInt64, at now: UInt64
-  ) -> [Action] {
+  ) -> [Output] {
     let former = resumption.position
     if let entry, entry.sequence == former.sequence, ShardEntry.checksum(of: entry.bytes) == former.checksum {
       self.resumption = nil
@@ -464,7 +451,7 @@ package struct ShardMachine {
 
   /// The answer to `findClaim`: the log has none.
   /// - Parameter last: its last sequence number.
-  package mutating func foundNoClaim(last: UInt64, at now: UInt64) -> [Action] {
+  mutating func foundNoClaim(last: UInt64, at now: UInt64) -> [Output] {
     isReading = false
     guard role != .stopped, position == nil else { return [] }
     if let former = resumption?.position { note(lost: former) }
@@ -485,7 +472,7 @@ package struct ShardMachine {
   ///
   /// The host claims the shard. If the log has lost entries that a host has read, ids above the log's may be in use: the
   /// claim begins a new epoch, with the new heads.
-  package mutating func gathered(_ answer: Gathered, at now: UInt64) -> [Action] {
+  mutating func gathered(_ answer: Gathered, at now: UInt64) -> [Output] {
     isReading = false
     guard role == .gathering else { return [] }
     role = .following
@@ -512,7 +499,7 @@ package struct ShardMachine {
   }
 
   /// A heartbeat of another host.
-  package mutating func hear(_ heartbeat: Heartbeat, at now: UInt64) -> [Action] {
+  mutating func hear(_ heartbeat: Heartbeat, at now: UInt64) -> [Output] {
     guard role != .stopped, heartbeat.epoch < Self.numberLimit, heartbeat.last < Self.numberLimit, let position else {
       return []
     }
@@ -529,7 +516,7 @@ package struct ShardMachine {
   }
 
   /// The connection to the engine was lost and is there again: what was sent meanwhile is lost.
-  package mutating func reconnected() -> [Action] {
+  mutating func reconnected() -> [Output] {
     isReading = false
     guard role != .stopped else { return [] }
     return position == nil ? findClaim() : read()
@@ -537,28 +524,24 @@ package struct ShardMachine {
 
   /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `maySubmit` and nothing is
   /// under way, because the heads include all records before it. Records that are submitted meanwhile follow the claim.
-  package mutating func renew(heads: [UInt8], at now: UInt64) -> [Action] {
+  mutating func renew(heads: [UInt8], at now: UInt64) -> [Output] {
     guard maySubmit, submitted.isEmpty, let position else { return [] }
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: position.epoch, at: now)
   }
 
   /// The heartbeat that is sent now, whether or not it is due; nil for a host that does not lead.
-  package mutating func heartbeat(at now: UInt64) -> Heartbeat? {
+  mutating func heartbeat(at now: UInt64, isLast: Bool = false) -> Heartbeat? {
     guard role == .leading, let position else { return nil }
     nextHeartbeat = now + times.heartbeat
-    return Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence)
+    return Heartbeat(epoch: position.epoch, term: position.term, last: position.sequence, isLast: isLast)
   }
 
   /// Whether nothing is under way.
-  package var isSettled: Bool { submitted.isEmpty }
+  var isSettled: Bool { submitted.isEmpty }
 
   /// The host is about to stop.
-  package mutating func leave() -> [Action] {
+  mutating func leave(at now: UInt64) -> [Output] {
     defer { role = .stopped }
-    guard role == .leading, let position else { return [] }
-    return [
-      .beat(
-        Heartbeat(host: host, epoch: position.epoch, term: position.term, last: position.sequence, isLast: true))
-    ]
+    return heartbeat(at: now, isLast: true).map { [.beat($0)] } ?? []
   }
 }

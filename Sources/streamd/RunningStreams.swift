@@ -64,8 +64,9 @@ final class RunningStreams: @unchecked Sendable {
         return FleetMember.Stream(
           definition: FleetMachine.Stream(
             name: stream.name, definition: stream.definitionDigest, kind: stream.source.fleetKind,
-            canLead: stream.lead, end: server.endPosition(of: stream.name) ?? 0),
-          position: server.fleetPosition(of: stream.name), linger: stream.linger,
+            canLead: stream.lead, end: server.endPosition(of: stream.name) ?? 0,
+            position: server.fleetPosition(of: stream.name).flatMap { ShardPosition($0) }),
+          linger: stream.linger,
           publisher: feed.isNew ? source(of: stream, feed).eraseToAnyPublisher() : nil,
           publishSource: feed.activePublishSource, status: feed.reports.status)
       })

@@ -14,15 +14,15 @@ import Testing
   /// Lets the host lead the shard of an empty log.
   private func lead() throws {
     var actions = machine.connected(at: 0)
-    #expect(actions == [.findClaim(shard: 0)])
-    actions = machine.foundClaim(shard: 0, FleetClaim.none(last: 0), at: 0)
-    #expect(actions == [.gather(shard: 0)])
-    actions = machine.gathered(shard: 0, [], FleetNewest(last: 0, entry: nil), at: 0, wallTime: 1000)
-    guard case .append(_, isClaim: true, shard: 0, after: 0, let attempt)? = actions.first else {
+    #expect(actions == [.ask(.findClaim, shard: 0)])
+    actions = machine.answer(.findClaim(FleetClaim.none(last: 0)), shard: 0, at: 0, wallTime: 1000)
+    #expect(actions == [.ask(.gather, shard: 0)])
+    actions = machine.answer(.gather([], FleetNewest(last: 0, entry: nil)), shard: 0, at: 0, wallTime: 1000)
+    guard case .ask(.append(_, isClaim: true, after: 0, let attempt), shard: 0)? = actions.first else {
       Issue.record("\(actions)")
       return
     }
-    actions = machine.appended(shard: 0, attempt: attempt, .stored, at: 0)
+    actions = machine.answer(.append(attempt: attempt, .stored), shard: 0, at: 0, wallTime: 1000)
     #expect(actions.contains(.report(.leads(shard: 0, term: 1))))
   }
 
@@ -65,7 +65,7 @@ import Testing
   /// The records that are appended by these actions, with the attempts to answer for.
   private func appends(_ actions: [FleetMachine.Action]) throws -> [(record: FleetRecord, attempt: UInt64)] {
     try actions.compactMap { action in
-      guard case .append(let bytes, isClaim: false, shard: 0, _, let attempt) = action,
+      guard case .ask(.append(let bytes, isClaim: false, _, let attempt), shard: 0) = action,
         case .part(let part) = try ShardEntry(bytes).content
       else { return nil }
       return (try RecordFields.read(FleetRecord.self, from: part.bytes[...]), attempt)
@@ -90,10 +90,12 @@ import Testing
     let first = try appends(fetch(1...1) + fetch(2...2))
     try #require(first.map(\.record.events) == [numbered([[1]]), numbered([[2]])])
     #expect(try appends(fetch(3...3) + fetch(4...6) + fetch(7...7)).isEmpty && machine.mayFetch("s"))
-    let joined = try appends(machine.appended(shard: 0, attempt: first[0].attempt, .stored, at: 0))
+    let joined = try appends(
+      machine.answer(.append(attempt: first[0].attempt, .stored), shard: 0, at: 0, wallTime: 1000))
     #expect(joined.map(\.record.events) == [numbered(EventBatch((3...7).map { [$0] }))])
     #expect(joined[0].record.firstID == first[1].record.firstID + 1)
-    #expect(try appends(machine.appended(shard: 0, attempt: first[1].attempt, .stored, at: 0)).isEmpty)
+    #expect(
+      try appends(machine.answer(.append(attempt: first[1].attempt, .stored), shard: 0, at: 0, wallTime: 1000)).isEmpty)
   }
 
   /// With the checkpoint that `fetch` gives them.
@@ -122,22 +124,22 @@ import Testing
     }
     _ = machine.setStreams([stream()], at: 0)
     _ = machine.connected(at: 0)
-    _ = machine.foundClaim(shard: 0, FleetClaim.none(last: 0), at: 0)
-    var attempts = machine.gathered(shard: 0, [], FleetNewest(last: 0, entry: nil), at: 0, wallTime: 1000)
+    _ = machine.answer(.findClaim(FleetClaim.none(last: 0)), shard: 0, at: 0, wallTime: 1000)
+    var attempts = machine.answer(.gather([], FleetNewest(last: 0, entry: nil)), shard: 0, at: 0, wallTime: 1000)
     _ = machine.wants("s", true, at: 0)
     var (claims, records) = (0, 0)
     for number in 0..<100 as Range<UInt8> {  // one is always under way, more are fetched
-      guard case .append(_, let isClaim, _, _, let attempt)? = attempts.first else { break }
+      guard case .ask(.append(_, let isClaim, _, let attempt), _)? = attempts.first else { break }
       (claims, records) = isClaim ? (claims + 1, records) : (claims, records + 1)
       attempts.removeFirst()
-      attempts += machine.appended(shard: 0, attempt: attempt, .stored, at: 0).filter(isAppend)
+      attempts += machine.answer(.append(attempt: attempt, .stored), shard: 0, at: 0, wallTime: 1000).filter(isAppend)
       attempts += machine.fetched([[number]], of: "s", at: 0, wallTime: 1000).filter(isAppend)
     }
     #expect(claims + records == 100 && (10...25).contains(claims), "\(claims) claims, \(records) records")
   }
 
   private func isAppend(_ action: FleetMachine.Action) -> Bool {
-    if case .append = action { true } else { false }
+    if case .ask(.append, _) = action { true } else { false }
   }
 
   private func publishing() -> FleetMachine.Stream {
@@ -149,8 +151,8 @@ import Testing
     try lead()
     let first = try appends(machine.publish([[1]], to: "s", at: 0, wallTime: 1000))
     try #require(first.count == 1)
-    let reading = machine.appended(shard: 0, attempt: first[0].attempt, .unknown, at: 0)
-    #expect(reading == [.read(shard: 0, after: 1)])
+    let reading = machine.answer(.append(attempt: first[0].attempt, .unknown), shard: 0, at: 0, wallTime: 1000)
+    #expect(reading == [.ask(.read(after: 1), shard: 0)])
     let sender = HostID.random()
     let record = FleetRecord(stream: "s", events: [[2]], sender: sender.bytes, number: 1)
     let message = FleetMessage(
@@ -160,10 +162,11 @@ import Testing
       #expect(actions == [] && isKnown)
     }
     // The append was lost: it is made again, and the values follow it.
-    _ = machine.read(shard: 0, after: 1, FleetEntries(entries: [], first: 1, last: 1), at: 0)
+    _ = machine.answer(.read(after: 1, FleetEntries(entries: [], first: 1, last: 1)), shard: 0, at: 0, wallTime: 1000)
     var actions = machine.tick(at: Self.second, wallTime: 1000)
-    #expect(actions.contains(.read(shard: 0, after: 1)))
-    actions = machine.read(shard: 0, after: 1, FleetEntries(entries: [], first: 1, last: 1), at: Self.second)
+    #expect(actions.contains(.ask(.read(after: 1), shard: 0)))
+    actions = machine.answer(
+      .read(after: 1, FleetEntries(entries: [], first: 1, last: 1)), shard: 0, at: Self.second, wallTime: 1000)
     #expect(try appends(actions).map(\.record.events) == [[[1]], [[2]]])
   }
 
@@ -173,20 +176,22 @@ import Testing
     #expect(machine.admitsFetch("s") == nil)  // other hosts decide
     _ = machine.wants("s", true, at: 0)
     #expect(machine.admitsFetch("s") == true)
-    guard case .append(let bytes, isClaim: false, shard: 0, after: 1, let attempt)? = fetch(1...1).first else {
+    guard case .ask(.append(let bytes, isClaim: false, after: 1, let attempt), shard: 0)? = fetch(1...1).first else {
       Issue.record("nothing is appended")
       return
     }
     #expect(machine.admitsFetch("s") == true)
-    _ = machine.appended(shard: 0, attempt: attempt, .unknown, at: 0)
+    _ = machine.answer(.append(attempt: attempt, .unknown), shard: 0, at: 0, wallTime: 1000)
     #expect(machine.admitsFetch("s") == false)
     // It was stored: when, is not known.
-    _ = machine.read(shard: 0, after: 1, FleetEntries(entries: [(2, bytes)], first: 1, last: 2), at: 0)
+    _ = machine.answer(
+      .read(after: 1, FleetEntries(entries: [(2, bytes)], first: 1, last: 2)), shard: 0, at: 0, wallTime: 1000)
     let actions = machine.tick(at: Self.second, wallTime: 1000)
-    #expect(actions.contains(.read(shard: 0, after: 2)) && machine.admitsFetch("s") == false)
-    let sign = machine.read(shard: 0, after: 2, FleetEntries(entries: [], first: 1, last: 2), at: Self.second)
+    #expect(actions.contains(.ask(.read(after: 2), shard: 0)) && machine.admitsFetch("s") == false)
+    let sign = machine.answer(
+      .read(after: 2, FleetEntries(entries: [], first: 1, last: 2)), shard: 0, at: Self.second, wallTime: 1000)
     #expect(machine.admitsFetch("s") == false)
-    guard case .append(let empty, isClaim: false, shard: 0, after: 2, let last)? = sign.first,
+    guard case .ask(.append(let empty, isClaim: false, after: 2, let last), shard: 0)? = sign.first,
       case .part(let part) = try ShardEntry(empty).content
     else {
       Issue.record("\(sign)")
@@ -195,7 +200,7 @@ import Testing
     #expect(part.bytes.isEmpty && sign.count == 1)
     // The tail is faster than the acknowledgement.
     #expect(machine.received(empty, shard: 0, at: 3, now: Self.second) == [] && machine.admitsFetch("s") == false)
-    _ = machine.appended(shard: 0, attempt: last, .stored, at: Self.second)
+    _ = machine.answer(.append(attempt: last, .stored), shard: 0, at: Self.second, wallTime: 1000)
     #expect(machine.admitsFetch("s") == true)
   }
 
@@ -208,7 +213,9 @@ import Testing
   @Test func whatWaitsIsForgottenWithTheLeadership() throws {
     try leadAndFetch()
     let first = try appends(fetch(1...1) + fetch(2...2) + fetch(3...3))
-    #expect(machine.appended(shard: 0, attempt: first[0].attempt, .refused(last: 0), at: 0).contains(.gather(shard: 0)))
+    #expect(
+      machine.answer(.append(attempt: first[0].attempt, .refused(last: 0)), shard: 0, at: 0, wallTime: 1000).contains(
+        .ask(.gather, shard: 0)))
     #expect(!machine.isLeading("s") && !machine.mayFetch("s"))
     #expect(try appends(machine.leave(at: 0)).isEmpty)
   }
@@ -222,13 +229,13 @@ import Testing
   private func rest() throws -> [[UInt8]] {
     _ = machine.setStreams([stream()], at: 0)
     _ = machine.connected(at: 0)
-    _ = machine.foundClaim(shard: 0, FleetClaim.none(last: 0), at: 0)
+    _ = machine.answer(.findClaim(FleetClaim.none(last: 0)), shard: 0, at: 0, wallTime: 1000)
     var entries: [[UInt8]] = []
-    var actions = machine.gathered(shard: 0, [], FleetNewest(last: 0, entry: nil), at: 0, wallTime: 1000)
+    var actions = machine.answer(.gather([], FleetNewest(last: 0, entry: nil)), shard: 0, at: 0, wallTime: 1000)
     for _ in 0..<2 {
-      guard case .append(let bytes, _, _, _, let attempt)? = actions.first else { break }
+      guard case .ask(.append(let bytes, _, _, let attempt), _)? = actions.first else { break }
       entries.append(bytes)
-      _ = machine.appended(shard: 0, attempt: attempt, .stored, at: 0)
+      _ = machine.answer(.append(attempt: attempt, .stored), shard: 0, at: 0, wallTime: 1000)
       actions = machine.rests("s", FleetSchedule(slot: 10_000_000, rest: 60_000_000), at: 0, wallTime: 1000)
     }
     try #require(entries.count == 2)
@@ -245,7 +252,7 @@ import Testing
   @Test func anotherHostHasTheScheduleWhateverItsWallClock() throws {
     let entries = try rest()
     let other = follower()
-    _ = other.foundClaim(shard: 0, .found(entries[0], sequence: 1), at: 0)
+    _ = other.answer(.findClaim(.found(entries[0], sequence: 1)), shard: 0, at: 0, wallTime: 1000)
     let actions = other.received(entries[1], shard: 0, at: 2, now: 100 * Self.second)
     #expect(actions.allSatisfy { if case .store(let events, _, _, _, _) = $0 { events.isEmpty } else { true } })
     for wallTime in [0, 1000, 3_600_000_000] as [UInt64] {
@@ -261,9 +268,10 @@ import Testing
   @Test func aHostThatReadsTheScheduleLaterTakesTheWallClock() throws {
     let entries = try rest()
     let other = follower()
-    _ = other.foundClaim(shard: 0, .found(entries[0], sequence: 1), at: 0)
-    _ = other.read(
-      shard: 0, after: 1, FleetEntries(entries: [(2, entries[1])], first: 1, last: 2), at: 100 * Self.second)
+    _ = other.answer(.findClaim(.found(entries[0], sequence: 1)), shard: 0, at: 0, wallTime: 1000)
+    _ = other.answer(
+      .read(after: 1, FleetEntries(entries: [(2, entries[1])], first: 1, last: 2)), shard: 0, at: 100 * Self.second,
+      wallTime: 1000)
     let time = 100 * Self.second
     #expect(other.schedule(of: "s", at: time, wallTime: 20_001_000) == FleetSchedule(rest: 40_000_000))
     // A clock that is late lets it wait for no longer than the record says.
@@ -274,22 +282,22 @@ import Testing
   @Test func aClaimHasTheSchedule() throws {
     let entries = try rest()
     let other = follower()
-    _ = other.foundClaim(shard: 0, .found(entries[0], sequence: 1), at: 0)
-    _ = other.read(shard: 0, after: 1, FleetEntries(entries: [], first: 1, last: 1), at: 0)
+    _ = other.answer(.findClaim(.found(entries[0], sequence: 1)), shard: 0, at: 0, wallTime: 1000)
+    _ = other.answer(.read(after: 1, FleetEntries(entries: [], first: 1, last: 1)), shard: 0, at: 0, wallTime: 1000)
     _ = other.received(entries[1], shard: 0, at: 2, now: 0)
-    #expect(other.tick(at: 10 * Self.second, wallTime: 1000).contains(.gather(shard: 0)))
-    let actions = other.gathered(
-      shard: 0, [], FleetNewest(last: 2, entry: entries[1]), at: 10 * Self.second, wallTime: 1000)
-    guard case .append(let claim, isClaim: true, _, _, let attempt)? = actions.first else {
+    #expect(other.tick(at: 10 * Self.second, wallTime: 1000).contains(.ask(.gather, shard: 0)))
+    let actions = other.answer(
+      .gather([], FleetNewest(last: 2, entry: entries[1])), shard: 0, at: 10 * Self.second, wallTime: 1000)
+    guard case .ask(.append(let claim, isClaim: true, _, let attempt), _)? = actions.first else {
       Issue.record("\(actions)")
       return
     }
-    _ = other.appended(shard: 0, attempt: attempt, .stored, at: 11 * Self.second)
+    _ = other.answer(.append(attempt: attempt, .stored), shard: 0, at: 11 * Self.second, wallTime: 1000)
     #expect(other.isLeading("s"))
     #expect(
       other.schedule(of: "s", at: 11 * Self.second, wallTime: 3_600_000_000) == FleetSchedule(rest: 49_000_000))
     let third = follower()
-    _ = third.foundClaim(shard: 0, .found(claim, sequence: 3), at: 0)
+    _ = third.answer(.findClaim(.found(claim, sequence: 3)), shard: 0, at: 0, wallTime: 1000)
     #expect(third.schedule(of: "s", at: 0, wallTime: 30_001_000) == FleetSchedule(rest: 30_000_000))
   }
 

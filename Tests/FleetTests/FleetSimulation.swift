@@ -3,43 +3,15 @@ import TaggedFields
 
 @testable import Fleet
 
-/// A deterministic world of a fleet: hosts with their logs, clients that subscribe and publish, and an engine, with
-/// messages that are lost, repeated and late, kills, and clocks that differ.
+/// A deterministic world of a fleet: hosts with their logs, clients that subscribe and publish, and an engine.
 struct FleetSimulation {
-  /// What may go wrong.
-  struct Faults {
-    /// So many of 1,000 messages.
-    var lost = 20
-    var repeated = 20
-    var kills = true
-    /// The clocks of hosts differ by up to this, in microseconds.
-    var clockDifference: UInt64 = 3_600_000_000
-    /// The engine's logs lose their last entries.
-    var restoresOldLog = false
-    /// Half of the hosts have another definition of the streams.
-    var hasOtherDefinitions = false
-    /// Values are larger than one message.
-    var hasLargeValues = false
-  }
-
-  private struct Message {
-    var host: Int?  // nil: to the engine
-    var run: Int
-    var content: Content
-    /// The number of a question to the engine, and of its outcomes: the first one counts, as the engine answers once.
-    var question: UInt64?
-  }
-
   private enum Content {
     case append([UInt8], shard: Int, after: UInt64, attempt: UInt64, from: Int)
-    case appended(shard: Int, attempt: UInt64, ShardMachine.AppendResult)
+    case answer(ShardMachine.Answer, shard: Int)
     case tail([UInt8], shard: Int, UInt64)
     case readRequest(shard: Int, after: UInt64, from: Int)
-    case entries(shard: Int, after: UInt64, FleetEntries?)
     case claimRequest(shard: Int, from: Int)
-    case claim(shard: Int, FleetClaim?)
     case gather(shard: Int, from: Int)
-    case gathered(shard: Int, [[UInt8]], FleetNewest?)
     case heartbeat([UInt8])
     case message([UInt8])
     case want([UInt8], stream: String, leader: HostID, from: Int)
@@ -65,8 +37,6 @@ struct FleetSimulation {
   private struct Host {
     var machine: FleetMachine
     var id: HostID
-    var isAlive = true
-    var run = 0
     var clock: UInt64 = 0
     var logs: [String: Log] = [:]
     var wanted: Set<String> = []
@@ -75,8 +45,6 @@ struct FleetSimulation {
     /// The number of its value under way.
     var published: [String: UInt64] = [:]
     var tickAt = UInt64.max
-    /// Those to the engine without an outcome.
-    var questions: Set<UInt64> = []
     /// When it could fetch each stream last.
     var mayFetchAt: [String: UInt64] = [:]
   }
@@ -84,13 +52,9 @@ struct FleetSimulation {
   private(set) var violations: [String] = []
   private(set) var storedCount = 0
   private(set) var fetchCount = 0
-  private var questionCount: UInt64 = 0
   private(set) var publishedCount = 0
   private(set) var terms = 0
-  private var random: SeededRandom
-  private let faults: Faults
-  private var now: UInt64 = 0
-  private var network = SimulatedNetwork<Message>()
+  private var network: SimulatedNetwork<Content>
   private var hosts: [Host] = []
   private var entries: [[[UInt8]]]
   private var nextEvent: UInt64 = 1
@@ -101,7 +65,6 @@ struct FleetSimulation {
   private var mayMiss = false
   /// When a stream was last wanted by any host.
   private var wantedAt: [String: UInt64] = [:]
-  private var isCalm = false
   /// Whether nobody publishes any more.
   private var isQuiet = false
 
@@ -112,19 +75,22 @@ struct FleetSimulation {
   ]
 
   init(seed: UInt64, hostCount: Int = 3, faults: Faults) {
-    random = SeededRandom(state: seed)
-    self.faults = faults
+    network = SimulatedNetwork(seed: seed, hostCount: hostCount, faults: faults)
     entries = Array(repeating: [], count: Self.shardCount)
     for index in 0..<hostCount {
       let id = hostID()
       hosts.append(Host(machine: Self.machine(id), id: id))
-      hosts[index].clock = faults.clockDifference > 0 ? random.below(faults.clockDifference) : 0
+      hosts[index].clock = faults.clockDifference > 0 ? network.random.below(faults.clockDifference) : 0
     }
     for index in hosts.indices { begin(index) }
   }
 
+  private var faults: Faults { network.faults }
+  private var now: UInt64 { network.now }
+  private var alive: [Host] { hosts.indices.filter { network.isAlive($0) }.map { hosts[$0] } }
+
   private mutating func hostID() -> HostID {
-    HostID((0..<16).map { _ in UInt8(truncatingIfNeeded: random.next()) })!
+    HostID((0..<16).map { _ in UInt8(truncatingIfNeeded: network.random.next()) })!
   }
 
   private static func machine(_ id: HostID) -> FleetMachine {
@@ -136,10 +102,9 @@ struct FleetSimulation {
     let streams = Self.streams.map { name, kind in
       FleetMachine.Stream(
         name: name, definition: faults.hasOtherDefinitions ? UInt64(index % 2) + 1 : 1, kind: kind, canLead: true,
-        end: hosts[index].logs[name]?.end ?? 0)
+        end: hosts[index].logs[name]?.end ?? 0, position: hosts[index].logs[name]?.position)
     }
-    let positions = hosts[index].logs.compactMapValues(\.position)
-    perform(hosts[index].machine.setStreams(streams, positions: positions, at: now), by: index)
+    perform(hosts[index].machine.setStreams(streams, at: now), by: index)
     perform(hosts[index].machine.connected(at: now), by: index)
     for (name, kind) in Self.streams where kind == .publish { publish(to: name, by: index) }
   }
@@ -148,17 +113,16 @@ struct FleetSimulation {
   mutating func run(seconds: UInt64) {
     for step in 0..<seconds * 10 {
       let time = step * Self.second / 10
-      for index in hosts.indices where step % 5 == 0 { post(after: time, to: index, .fetch, isLossy: false) }
-      if random.isOne(of: 10) { post(after: time, to: anyHost(), .change, isLossy: false) }
-      if faults.kills, random.isOne(of: 100) { post(after: time, to: anyHost(), .kill, isLossy: false) }
-      if faults.restoresOldLog, random.isOne(of: 300) { post(after: time, to: nil, .restore, isLossy: false) }
+      for index in hosts.indices where step % 5 == 0 { network.plan(.fetch, for: index, after: time) }
+      if network.random.isOne(of: 10) { network.plan(.change, for: network.anyHost(), after: time) }
+      network.planFaults(at: time, kill: .kill, restore: .restore)
     }
     turn(until: seconds * Self.second)
-    isCalm = true
-    for index in hosts.indices where !hosts[index].isAlive { start(index) }
+    network.isCalm = true
+    for index in hosts.indices where !network.isAlive(index) { start(index) }
     for second in 0..<60 as Range<UInt64> {
-      for index in hosts.indices { post(after: second * Self.second, to: index, .fetch) }
-      if second < 40 { post(after: second * Self.second, to: anyHost(), .change) }
+      for index in hosts.indices { network.plan(.fetch, for: index, after: second * Self.second) }
+      if second < 40 { network.plan(.change, for: network.anyHost(), after: second * Self.second) }
     }
     turn(until: (seconds + 70) * Self.second)
     isQuiet = true
@@ -166,86 +130,37 @@ struct FleetSimulation {
     checkEnd()
   }
 
-  private mutating func anyHost() -> Int { Int(random.below(UInt64(hosts.count))) }
-
   private mutating func turn(until end: UInt64) {
-    while violations.isEmpty, let time = network.nextTime, time <= end {
-      now = max(now, time)
-      deliver(network.takeFirst().message)
-    }
-    now = max(now, end)
+    while violations.isEmpty, let message = network.next(until: end) { deliver(message) }
   }
 
   // MARK: Messages
 
-  private mutating func post(
-    after delay: UInt64, to host: Int?, _ content: Content, question: UInt64? = nil, isLossy: Bool = true
-  ) {
-    if isLossy, !isCalm {
-      if random.below(1000) < faults.lost { return }
-      if random.below(1000) < faults.repeated {
-        enqueue(after: delay + random.below(3 * Self.second), to: host, content, question: question)
-      }
-    }
-    enqueue(after: delay, to: host, content, question: question)
-  }
-
-  private mutating func enqueue(after delay: UInt64, to host: Int?, _ content: Content, question: UInt64? = nil) {
-    let run = host.map { hosts[$0].run } ?? 0
-    network.add(Message(host: host, run: run, content: content, question: question), at: now + delay)
-  }
-
-  /// A host asks the engine.
-  /// - Parameters:
-  ///   - failure: the outcome if no answer comes in time.
-  ///   - timeout: for the answer.
-  private mutating func ask(_ content: Content, orElse failure: Content, after timeout: UInt64, by index: Int) {
-    questionCount += 1
-    hosts[index].questions.insert(questionCount)
-    post(after: delay(), to: nil, content, question: questionCount)
-    enqueue(after: timeout, to: index, failure, question: questionCount)
-  }
-
-  /// Mostly a millisecond, sometimes seconds.
-  private mutating func delay() -> UInt64 {
-    isCalm || !random.isOne(of: 50) ? 500_000 + random.below(1_000_000) : random.below(6 * Self.second)
-  }
-
   private func wallTime(_ index: Int) -> UInt64 { 1_000_000_000_000 + hosts[index].clock + now / 1000 }
 
-  private mutating func deliver(_ message: Message) {
+  private mutating func deliver(_ message: SimulatedNetwork<Content>.Message) {
     guard let index = message.host else { return serve(message) }
-    if case .kill = message.content { return hosts[index].isAlive ? kill(index) : start(index) }
-    guard hosts[index].isAlive else { return }
-    switch message.content {
-    case .fetch: return fetch(index)
-    case .change: return change(index)
-    default: break
-    }
-    guard hosts[index].run == message.run else { return }
-    if let question = message.question, hosts[index].questions.remove(question) == nil { return }
+    if case .kill = message.content { return network.isAlive(index) ? kill(index) : start(index) }
+    guard network.isAlive(index) else { return }
     let machine = hosts[index].machine
     var actions: [FleetMachine.Action] = []
     switch message.content {
-    case .appended(let shard, let attempt, let result):
-      actions = machine.appended(shard: shard, attempt: attempt, result, at: now)
+    case .answer(let answer, let shard):
+      actions = machine.answer(answer, shard: shard, at: now, wallTime: wallTime(index))
     case .tail(let bytes, let shard, let sequence):
       actions = machine.received(bytes, shard: shard, at: sequence, now: now)
-    case .entries(let shard, let after, let answer): actions = machine.read(shard: shard, after: after, answer, at: now)
-    case .claim(let shard, let answer): actions = machine.foundClaim(shard: shard, answer, at: now)
-    case .gathered(let shard, let answers, let newest):
-      actions = machine.gathered(
-        shard: shard, newest == nil ? nil : answers, newest, at: now, wallTime: wallTime(index))
     case .heartbeat(let bytes): actions = machine.heard(bytes, at: now)
     case .message(let bytes): actions = machine.receive(bytes, at: now, wallTime: wallTime(index)).actions
     case .want(let bytes, let stream, let leader, let sender):
       let (next, isKnown) = machine.receive(bytes, at: now, wallTime: wallTime(index))
-      if isKnown { post(after: delay(), to: sender, .wantAnswer(stream: stream, leader: leader, true)) }
+      if isKnown { network.post(.wantAnswer(stream: stream, leader: leader, true), to: sender) }
       actions = next
     case .wantAnswer(let stream, let leader, let hasArrived):
       machine.wantArrived(stream, leader: leader, hasArrived, at: now)
     case .interestAnswer(let stream, let isWanted): actions = machine.learned(stream, isWanted: isWanted, at: now)
     case .publish(let stream): if !isQuiet { publish(to: stream, by: index) }
+    case .fetch: fetch(index)
+    case .change: change(index)
     case .tick:
       guard hosts[index].tickAt <= now else { break }
       hosts[index].tickAt = .max
@@ -255,37 +170,40 @@ struct FleetSimulation {
     perform(actions, by: index)
   }
 
+  private mutating func ask(_ request: ShardMachine.Request, of shard: Int, by index: Int) {
+    let (question, failure): (Content, ShardMachine.Answer) =
+      switch request {
+      case .append(let bytes, _, let after, let attempt):
+        (
+          .append(bytes, shard: shard, after: after, attempt: attempt, from: index),
+          .append(attempt: attempt, .unknown)
+        )
+      case .read(let after): (.readRequest(shard: shard, after: after, from: index), .read(after: after, nil))
+      case .findClaim: (.claimRequest(shard: shard, from: index), .findClaim(nil))
+      case .gather: (.gather(shard: shard, from: index), .gather(nil, nil))
+      }
+    network.ask(question, orElse: .answer(failure, shard: shard), after: 2 * Self.second, by: index)
+  }
+
   private mutating func perform(_ actions: [FleetMachine.Action], by index: Int) {
-    let timeout = 2 * Self.second
     for action in actions {
       switch action {
-      case .append(let bytes, _, let shard, let after, let attempt):
-        ask(
-          .append(bytes, shard: shard, after: after, attempt: attempt, from: index),
-          orElse: .appended(shard: shard, attempt: attempt, .unknown), after: timeout, by: index)
-      case .read(let shard, let after):
-        ask(
-          .readRequest(shard: shard, after: after, from: index),
-          orElse: .entries(shard: shard, after: after, nil), after: timeout, by: index)
-      case .findClaim(let shard):
-        ask(.claimRequest(shard: shard, from: index), orElse: .claim(shard: shard, nil), after: timeout, by: index)
-      case .gather(let shard):
-        ask(.gather(shard: shard, from: index), orElse: .gathered(shard: shard, [], nil), after: timeout, by: index)
+      case .ask(let request, let shard): ask(request, of: shard, by: index)
       case .send(let bytes, to: .heartbeats):
-        for other in hosts.indices where other != index { post(after: delay(), to: other, .heartbeat(bytes)) }
+        for other in hosts.indices where other != index { network.post(.heartbeat(bytes), to: other) }
       case .send(let bytes, to: .host(let id)):
         if bytes.count > 1 << 20 { violations.append("a message of \(bytes.count) bytes") }
-        if let other = hosts.firstIndex(where: { $0.id == id }) { post(after: delay(), to: other, .message(bytes)) }
+        if let other = hosts.firstIndex(where: { $0.id == id }) { network.post(.message(bytes), to: other) }
       case .send: violations.append("a message to nothing")
       case .want(let bytes, let stream, let leader):
         if let other = hosts.firstIndex(where: { $0.id == leader }) {
-          post(after: delay(), to: other, .want(bytes, stream: stream, leader: leader, from: index))
+          network.post(.want(bytes, stream: stream, leader: leader, from: index), to: other)
         }
-        enqueue(after: timeout / 2, to: index, .wantAnswer(stream: stream, leader: leader, false))
-      case .askInterest(let stream, _):
-        ask(
-          .interest(stream: stream, from: index), orElse: .interestAnswer(stream: stream, nil), after: timeout,
-          by: index)
+        network.enqueue(.wantAnswer(stream: stream, leader: leader, false), to: index, after: Self.second)
+      case .askInterest(let stream):
+        network.ask(
+          .interest(stream: stream, from: index), orElse: .interestAnswer(stream: stream, nil),
+          after: 2 * Self.second, by: index)
       case .showInterest(let isShown, let stream, _):
         if isShown { hosts[index].shown.insert(stream) } else { hosts[index].shown.remove(stream) }
       case .store(let batch, let stream, let firstID, let time, let position):
@@ -296,7 +214,7 @@ struct FleetSimulation {
         if let number = hosts[index].published[stream] {
           confirmed[stream, default: []].insert(value(number, of: index))
         }
-        enqueue(after: Self.second / 5, to: index, .publish(stream))
+        network.enqueue(.publish(stream), to: index, after: Self.second / 5)
       case .report(let report):
         switch report {
         case .leads: terms += 1
@@ -312,28 +230,27 @@ struct FleetSimulation {
     }
     guard let deadline = hosts[index].machine.deadline, deadline < hosts[index].tickAt else { return }
     hosts[index].tickAt = deadline
-    enqueue(after: deadline - min(now, deadline), to: index, .tick)
+    network.enqueue(.tick, to: index, after: deadline - min(now, deadline))
   }
 
   // MARK: Hosts
 
   private mutating func kill(_ index: Int) {
-    hosts[index].isAlive = false
-    hosts[index].run += 1
+    network.kill(index)
     (hosts[index].wanted, hosts[index].shown, hosts[index].fetched) = ([], [], [])
-    (hosts[index].published, hosts[index].tickAt, hosts[index].questions) = ([:], .max, [])
+    (hosts[index].published, hosts[index].tickAt) = ([:], .max)
   }
 
   private mutating func start(_ index: Int) {
     hosts[index].id = hostID()
     hosts[index].machine = Self.machine(hosts[index].id)
-    hosts[index].isAlive = true
+    network.revive(index)
     begin(index)
   }
 
   /// A client comes or goes.
   private mutating func change(_ index: Int) {
-    let (stream, kind) = Self.streams[Int(random.below(2))]
+    let (stream, kind) = Self.streams[Int(network.random.below(2))]
     guard kind != .publish else { return }
     let isWanted = !hosts[index].wanted.contains(stream)
     if isWanted { hosts[index].wanted.insert(stream) } else { hosts[index].wanted.remove(stream) }
@@ -343,10 +260,11 @@ struct FleetSimulation {
   /// A tick of the sources of this host.
   private mutating func fetch(_ index: Int) {
     for (stream, _) in Self.streams {
-      if hosts.contains(where: { $0.isAlive && $0.wanted.contains(stream) }) { wantedAt[stream] = now }
+      if alive.contains(where: { $0.wanted.contains(stream) }) { wantedAt[stream] = now }
       guard hosts[index].fetched.contains(stream) else { continue }
       // At times more than are under way at once.
-      for _ in 0...(random.isOne(of: 5) ? random.below(6) : 0) where hosts[index].machine.mayFetch(stream) {
+      for _ in 0...(network.random.isOne(of: 5) ? network.random.below(6) : 0)
+      where hosts[index].machine.mayFetch(stream) {
         fetch(stream, by: index)
       }
     }
@@ -354,12 +272,12 @@ struct FleetSimulation {
 
   private mutating func fetch(_ stream: String, by index: Int) {
     // Answers, and a deposed leader's knowledge, are as late as the network allows.
-    if isCalm, now > (wantedAt[stream] ?? 0) + 30 * Self.second {
+    if network.isCalm, now > (wantedAt[stream] ?? 0) + 30 * Self.second {
       violations.append("\(stream) is fetched without demand")
     }
     fetchCount += 1
     var batch = EventBatch()
-    for _ in 0...random.below(3) {
+    for _ in 0...network.random.below(3) {
       batch.append(Self.bytes(nextEvent))
       nextEvent += 1
     }
@@ -386,43 +304,45 @@ struct FleetSimulation {
 
   // MARK: The engine
 
-  private mutating func serve(_ message: Message) {
+  private mutating func serve(_ message: SimulatedNetwork<Content>.Message) {
     func answer(_ host: Int, _ content: Content) {
-      post(after: delay(), to: host, content, question: message.question)
+      network.post(content, to: host, question: message.question)
     }
     switch message.content {
     case .append(let bytes, let shard, let after, let attempt, let host):
       let last = UInt64(entries[shard].count)
-      guard after == last else { return answer(host, .appended(shard: shard, attempt: attempt, .refused(last: last))) }
+      guard after == last else {
+        return answer(host, .answer(.append(attempt: attempt, .refused(last: last)), shard: shard))
+      }
       entries[shard].append(bytes)
-      answer(host, .appended(shard: shard, attempt: attempt, .stored))
-      for other in hosts.indices { post(after: delay(), to: other, .tail(bytes, shard: shard, last + 1)) }
+      answer(host, .answer(.append(attempt: attempt, .stored), shard: shard))
+      for other in hosts.indices { network.post(.tail(bytes, shard: shard, last + 1), to: other) }
     case .readRequest(let shard, let after, let host):
-      // A replica that lags behind may answer.
       let count = entries[shard].count
-      let last = isCalm || !random.isOne(of: 10) ? count : Int(random.below(UInt64(count + 1)))
+      let last = network.replicaEnd(of: count)
       let start = min(Int(clamping: after), last)
       let found = (start..<min(last, start + 50)).map { (UInt64($0 + 1), entries[shard][$0]) }
       answer(
         host,
-        .entries(
-          shard: shard, after: after, FleetEntries(entries: found, first: count == 0 ? 0 : 1, last: UInt64(last))))
+        .answer(
+          .read(after: after, FleetEntries(entries: found, first: count == 0 ? 0 : 1, last: UInt64(last))), shard: shard
+        ))
     case .claimRequest(let shard, let host):
       let place = entries[shard].indices.last {
         if case .claim = (try? ShardEntry(entries[shard][$0]))?.content { true } else { false }
       }
       let claim = place.map { FleetClaim.found(entries[shard][$0], sequence: UInt64($0 + 1)) }
-      answer(host, .claim(shard: shard, claim ?? FleetClaim.none(last: UInt64(entries[shard].count))))
+      answer(host, .answer(.findClaim(claim ?? FleetClaim.none(last: UInt64(entries[shard].count))), shard: shard))
     case .gather(let shard, let host):
-      let answers = hosts.filter(\.isAlive).compactMap { $0.machine.positionAnswer(shard: shard) }
+      let answers = alive.compactMap { $0.machine.positionAnswer(shard: shard) }
       let newest = FleetNewest(last: UInt64(entries[shard].count), entry: entries[shard].last)
-      answer(host, .gathered(shard: shard, answers, newest))
+      answer(host, .answer(.gather(answers, newest), shard: shard))
     case .interest(let stream, let host):
-      answer(host, .interestAnswer(stream: stream, hosts.contains { $0.isAlive && $0.shown.contains(stream) }))
+      answer(host, .interestAnswer(stream: stream, alive.contains { $0.shown.contains(stream) }))
     case .restore:
-      guard !isCalm else { return }
-      let shard = Int(random.below(UInt64(Self.shardCount)))
-      entries[shard].removeLast(Int(random.below(UInt64(min(entries[shard].count, 20) + 1))))
+      guard !network.isCalm else { return }
+      let shard = Int(network.random.below(UInt64(Self.shardCount)))
+      entries[shard].removeLast(network.lostCount(of: entries[shard].count))
       mayMiss = true
     default: break
     }

@@ -4,7 +4,7 @@ import Testing
 @testable import Fleet
 
 @Suite struct FleetSimulationTests {
-  private func run(_ seed: UInt64, _ faults: FleetSimulation.Faults, hostCount: Int = 3) -> FleetSimulation {
+  private func run(_ seed: UInt64, _ faults: Faults, hostCount: Int = 3) -> FleetSimulation {
     var simulation = FleetSimulation(seed: seed, hostCount: hostCount, faults: faults)
     simulation.run(seconds: 60)
     return simulation

@@ -12,12 +12,12 @@ import Testing
     _ = machine.start()
     _ = machine.foundClaim(claim.bytes, at: 1, now: second)
     _ = machine.read(after: 1, [], first: 1, last: 1, at: second)
-    let heartbeat = ShardMachine.Heartbeat(host: leader, epoch: 1, term: 1, last: 1)
+    let heartbeat = ShardMachine.Heartbeat(epoch: 1, term: 1, last: 1)
     _ = machine.hear(heartbeat, at: 2 * second)
     #expect(machine.staleSince(at: 4 * second) == nil)
     for time in 8...60 {
       let now = UInt64(time) * second
-      let isAsking = machine.tick(at: now).contains { if case .gather = $0 { true } else { false } }
+      let isAsking = machine.tick(at: now).contains { if case .ask(.gather) = $0 { true } else { false } }
       if isAsking { _ = machine.readFailed(at: now) }
       #expect(machine.staleSince(at: now) == 2 * second, "after \(time) s")
     }
@@ -42,11 +42,11 @@ import Testing
     _ = machine.start()
     _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
     _ = machine.read(after: 1, [], first: 1, last: 1, at: 0)
-    #expect(machine.tick(at: machine.deadline ?? 0) == [.gather])
+    #expect(machine.tick(at: machine.deadline ?? 0) == [.ask(.gather)])
     let answer = ShardMachine.Gathered(
       epoch: 1, sequence: 1, lost: noticing.lost, heads: [5], newHeads: [6], last: 1, lastEntry: claim.bytes)
     let entries = try machine.gathered(answer, at: 0).compactMap { action throws -> ShardEntry? in
-      if case .append(let bytes, after: 1, _) = action { try ShardEntry(bytes) } else { nil }
+      if case .ask(.append(let bytes, _, after: 1, _)) = action { try ShardEntry(bytes) } else { nil }
     }
     #expect(entries.map(\.epoch) == [lost.epoch + 1])
     #expect(entries.map(\.content) == [.claim(ShardEntry.Claim(host: host, heads: [6]))])
@@ -60,9 +60,9 @@ import Testing
     var attempt = try #require(attempts(machine.submit([7], at: 0)).first)
     #expect(machine.mayFetch)
     for time in 1...3 as ClosedRange<UInt64> {  // a broker that is cut off answers reads, and stores nothing
-      #expect(machine.appended(attempt: attempt, .unknown, at: time * second) == [.read(after: 1)])
+      #expect(machine.appended(attempt: attempt, .unknown, at: time * second) == [.ask(.read(after: 1))])
       _ = machine.read(after: 1, [], first: 1, last: 1, at: time * second)
-      #expect(machine.tick(at: (time + 1) * second).contains(.read(after: 1)))
+      #expect(machine.tick(at: (time + 1) * second).contains(.ask(.read(after: 1))))
       let again = attempts(machine.read(after: 1, [], first: 1, last: 1, at: (time + 1) * second))
       attempt = try #require(again.first)
       #expect(machine.isLeading && !machine.mayFetch, "after \(time) s")
@@ -79,7 +79,7 @@ import Testing
     var machine = try leading()
     let first = try #require(machine.submit([7], at: 0).first)
     let second = attempts(machine.submit([8], at: 0))
-    guard case .append(let bytes, after: 1, let attempt) = first else { throw NoAppend() }
+    guard case .ask(.append(let bytes, _, after: 1, let attempt)) = first else { throw NoAppend() }
     #expect(records(machine.appended(attempt: second[0], .stored, at: 0)) == [])
     #expect(records(machine.receive(bytes, at: 2, now: 0)) == [[7], [8]])
     #expect(machine.appended(attempt: attempt, .stored, at: 0) == [])
@@ -90,9 +90,9 @@ import Testing
     var machine = try leading()
     let first = try #require(machine.submit([7], at: 0).first)
     let second = attempts(machine.submit([8], at: 0))
-    guard case .append(let bytes, after: 1, let attempt) = first else { throw NoAppend() }
+    guard case .ask(.append(let bytes, _, after: 1, let attempt)) = first else { throw NoAppend() }
     _ = machine.appended(attempt: second[0], .stored, at: 0)
-    #expect(machine.appended(attempt: attempt, .unknown, at: 0) == [.read(after: 1)])
+    #expect(machine.appended(attempt: attempt, .unknown, at: 0) == [.ask(.read(after: 1))])
     // A replica that lags behind answers.
     #expect(records(machine.read(after: 1, [(2, bytes)], first: 1, last: 2, at: 0)) == [[7], [8]])
     #expect(machine.isSettled)
@@ -124,11 +124,11 @@ import Testing
     return (machine, renewal + record)
   }
 
-  private func attempts(_ actions: [ShardMachine.Action]) -> [UInt64] {
-    actions.compactMap { if case .append(_, _, let attempt) = $0 { attempt } else { nil } }
+  private func attempts(_ actions: [ShardMachine.Output]) -> [UInt64] {
+    actions.compactMap { if case .ask(.append(_, _, _, let attempt)) = $0 { attempt } else { nil } }
   }
 
-  private func records(_ actions: [ShardMachine.Action]) -> [[UInt8]] {
+  private func records(_ actions: [ShardMachine.Output]) -> [[UInt8]] {
     actions.compactMap { if case .apply(let record, _) = $0 { record } else { nil } }
   }
 
@@ -140,7 +140,7 @@ import Testing
 
   @Test func aRecordFollowsARenewedClaimThatIsAppendedAgainFurtherOn() throws {
     var (machine, former) = try renewing()
-    #expect(machine.appended(attempt: former[0], .refused(last: 2), at: 0) == [.read(after: 1)])
+    #expect(machine.appended(attempt: former[0], .refused(last: 2), at: 0) == [.ask(.read(after: 1))])
     let again = machine.read(after: 1, [(2, [0])], first: 1, last: 2, at: 0)
     let actions = attempts(again).flatMap { machine.appended(attempt: $0, .stored, at: 0) }
     #expect(records(actions) == [[7]] && machine.isSettled && machine.term == 3)

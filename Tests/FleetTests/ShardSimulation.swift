@@ -2,23 +2,6 @@
 
 /// A deterministic world of one shard: hosts, and an engine whose answers are late, lost or refused.
 struct ShardSimulation {
-  /// What may go wrong.
-  struct Faults {
-    /// So many of 1,000 messages.
-    var lost = 20
-    var repeated = 20
-    var kills = true
-    var restoresOldLog = false
-    /// Whether the engine checks the expected sequence number only when an entry arrives, as a subject-level check does.
-    var hasBrokenFence = false
-  }
-
-  private struct Message {
-    var host: Int?  // nil: to the engine
-    var run: Int
-    var content: Content
-  }
-
   private enum Content {
     case append([UInt8], after: UInt64, attempt: UInt64, from: Int)
     case commit([UInt8], attempt: UInt64, from: Int)
@@ -35,13 +18,11 @@ struct ShardSimulation {
     case beat(ShardMachine.Heartbeat)
     case submit
     case tick
-    case kill
+    case kill, restore
   }
 
   private struct Host {
     var machine: ShardMachine
-    var isAlive = true
-    var run = 0
     /// The last record that was applied, and its sequence number.
     var applied: (record: UInt64, sequence: UInt64)?
     /// The id of the next event.
@@ -64,105 +45,80 @@ struct ShardSimulation {
   }
 
   private(set) var violations: [String] = []
-  private var random: SeededRandom
-  private let faults: Faults
-  private var now: UInt64 = 0
-  private var network = SimulatedNetwork<Message>()
+  private var network: SimulatedNetwork<Content>
   private var hosts: [Host] = []
   private var log: [[UInt8]] = []
   private var nextRecord: UInt64 = 1
   /// What holds after each entry of the log, by the rules as they are written.
   private var meanings: [Meaning] = []
-  private var isCalm = false
   private(set) var terms = 0
   private(set) var appliedCount = 0
 
-  private static let times = ShardMachine.Times()
+  private static let second: UInt64 = 1_000_000_000
 
   init(seed: UInt64, hostCount: Int = 3, faults: Faults) {
-    random = SeededRandom(state: seed)
-    self.faults = faults
+    network = SimulatedNetwork(seed: seed, hostCount: hostCount, faults: faults)
     for index in 0..<hostCount {
       hosts.append(Host(machine: machine(index)))
     }
     for index in hosts.indices { perform(hosts[index].machine.start(), by: index) }
   }
 
+  private var faults: Faults { network.faults }
+  private var now: UInt64 { network.now }
+  private var alive: [Host] { hosts.indices.filter { network.isAlive($0) }.map { hosts[$0] } }
+
   private mutating func machine(_ index: Int) -> ShardMachine {
-    let bytes = (0..<16).map { _ in UInt8(truncatingIfNeeded: random.next()) }
-    return ShardMachine(host: HostID(bytes)!, weight: Double(random.below(1000)) / 1000, partByteCount: 64, now: now)
+    let bytes = (0..<16).map { _ in UInt8(truncatingIfNeeded: network.random.next()) }
+    return ShardMachine(
+      host: HostID(bytes)!, weight: Double(network.random.below(1000)) / 1000, partByteCount: 64, now: now)
   }
 
   /// Runs for so many seconds with faults, then without until all is quiet, and checks that all hosts agree.
   mutating func run(seconds: UInt64) {
-    let end = seconds * 1_000_000_000
     for step in 0..<seconds * 10 {
-      let time = step * 100_000_000
-      post(after: time, to: Int(random.below(UInt64(hosts.count))), .submit, isLossy: false)
-      if faults.kills, random.isOne(of: 100) {
-        post(after: time, to: Int(random.below(UInt64(hosts.count))), .kill, isLossy: false)
-      }
-      if faults.restoresOldLog, random.isOne(of: 300) { post(after: time, to: nil, .kill, isLossy: false) }
+      let time = step * Self.second / 10
+      network.plan(.submit, for: network.anyHost(), after: time)
+      network.planFaults(at: time, kill: .kill, restore: .restore)
     }
-    turn(until: end)
-    isCalm = true
-    for index in hosts.indices where !hosts[index].isAlive { revive(index) }
-    for second in 0..<40 { post(after: UInt64(second) * 1_000_000_000, to: 0, .submit) }
-    turn(until: end + 60_000_000_000)
+    turn(until: seconds * Self.second)
+    network.isCalm = true
+    for index in hosts.indices where !network.isAlive(index) { revive(index) }
+    for second in 0..<40 as Range<UInt64> { network.plan(.submit, for: 0, after: second * Self.second) }
+    turn(until: (seconds + 60) * Self.second)
     checkEnd()
   }
 
   private mutating func turn(until end: UInt64) {
-    while violations.isEmpty, let time = network.nextTime, time <= end {
-      now = max(now, time)
-      deliver(network.takeFirst().message)
-    }
-    now = max(now, end)
+    while violations.isEmpty, let message = network.next(until: end) { deliver(message.content, to: message.host) }
   }
 
   // MARK: Messages
 
-  private mutating func post(after delay: UInt64, to host: Int?, _ content: Content, isLossy: Bool = true) {
-    if isLossy, !isCalm {
-      if random.below(1000) < faults.lost { return }
-      if random.below(1000) < faults.repeated { enqueue(after: delay + random.below(3_000_000_000), to: host, content) }
-    }
-    enqueue(after: delay, to: host, content)
-  }
-
-  private mutating func enqueue(after delay: UInt64, to host: Int?, _ content: Content) {
-    network.add(Message(host: host, run: host.map { hosts[$0].run } ?? 0, content: content), at: now + delay)
-  }
-
-  /// Mostly a millisecond, sometimes seconds.
-  private mutating func delay() -> UInt64 {
-    isCalm || !random.isOne(of: 50) ? 500_000 + random.below(1_000_000) : random.below(6_000_000_000)
-  }
-
-  private mutating func deliver(_ message: Message) {
-    guard let index = message.host else { return serve(message.content) }
-    if case .kill = message.content { return hosts[index].isAlive ? kill(index) : revive(index) }
-    if case .submit = message.content { return submit(index) }
-    guard hosts[index].isAlive, hosts[index].run == message.run else { return }
-    var actions: [ShardMachine.Action] = []
-    switch message.content {
+  private mutating func deliver(_ content: Content, to host: Int?) {
+    guard let index = host else { return serve(content) }
+    if case .kill = content { return network.isAlive(index) ? network.kill(index) : revive(index) }
+    guard network.isAlive(index) else { return }
+    var outputs: [ShardMachine.Output] = []
+    switch content {
     case .appended(let attempt, let result):
-      actions = hosts[index].machine.appended(attempt: attempt, result, at: now)
-    case .tail(let bytes, let sequence): actions = hosts[index].machine.receive(bytes, at: sequence, now: now)
+      outputs = hosts[index].machine.appended(attempt: attempt, result, at: now)
+    case .tail(let bytes, let sequence): outputs = hosts[index].machine.receive(bytes, at: sequence, now: now)
     case .entries(let after, let entries, let first, let last):
-      actions = hosts[index].machine.read(after: after, entries, first: first, last: last, at: now)
-    case .claim(let bytes, let sequence): actions = hosts[index].machine.foundClaim(bytes, at: sequence, now: now)
-    case .noClaim(let last): actions = hosts[index].machine.foundNoClaim(last: last, at: now)
-    case .gathered(let answer): actions = hosts[index].machine.gathered(answer, at: now)
-    case .failed: actions = hosts[index].machine.readFailed(at: now)
-    case .beat(let heartbeat): actions = hosts[index].machine.hear(heartbeat, at: now)
+      outputs = hosts[index].machine.read(after: after, entries, first: first, last: last, at: now)
+    case .claim(let bytes, let sequence): outputs = hosts[index].machine.foundClaim(bytes, at: sequence, now: now)
+    case .noClaim(let last): outputs = hosts[index].machine.foundNoClaim(last: last, at: now)
+    case .gathered(let answer): outputs = hosts[index].machine.gathered(answer, at: now)
+    case .failed: outputs = hosts[index].machine.readFailed(at: now)
+    case .beat(let heartbeat): outputs = hosts[index].machine.hear(heartbeat, at: now)
     case .tick:
       guard hosts[index].tickAt <= now else { break }
       hosts[index].tickAt = .max
-      actions = hosts[index].machine.tick(at: now)
-    case .append, .commit, .readRequest, .claimRequest, .gatherRequest, .submit, .kill: break
+      outputs = hosts[index].machine.tick(at: now)
+    case .submit: submit()
+    case .append, .commit, .readRequest, .claimRequest, .gatherRequest, .kill, .restore: break
     }
-    perform(actions, by: index)
+    perform(outputs, by: index)
   }
 
   private static func bytes(_ number: UInt64) -> [UInt8] {
@@ -172,22 +128,24 @@ struct ShardSimulation {
     bytes.enumerated().reduce(0) { $0 | UInt64($1.element) << (8 * $1.offset) }
   }
 
-  private mutating func perform(_ actions: [ShardMachine.Action], by index: Int) {
-    for action in actions {
-      switch action {
-      case .append(let bytes, let after, let attempt):
-        post(after: delay(), to: nil, .append(bytes, after: after, attempt: attempt, from: index))
-        // No answer in time.
-        enqueue(after: 2_000_000_000, to: index, .appended(attempt: attempt, .unknown))
-      case .read(let after):
-        post(after: delay(), to: nil, .readRequest(after: after, from: index))
-        enqueue(after: 2_000_000_000, to: index, .failed)
-      case .findClaim:
-        post(after: delay(), to: nil, .claimRequest(from: index))
-        enqueue(after: 2_000_000_000, to: index, .failed)
-      case .gather:
-        post(after: delay(), to: nil, .gatherRequest(from: index))
-        enqueue(after: 2_000_000_000, to: index, .failed)
+  private mutating func ask(_ request: ShardMachine.Request, by index: Int) {
+    let (question, failure): (Content, Content) =
+      switch request {
+      case .append(let bytes, _, let after, let attempt):
+        (.append(bytes, after: after, attempt: attempt, from: index), .appended(attempt: attempt, .unknown))
+      case .read(let after): (.readRequest(after: after, from: index), .failed)
+      case .findClaim: (.claimRequest(from: index), .failed)
+      case .gather: (.gatherRequest(from: index), .failed)
+      }
+    network.post(question, to: nil)
+    // No answer in time. A late or repeated one may come before, or after.
+    network.enqueue(failure, to: index, after: 2 * Self.second)
+  }
+
+  private mutating func perform(_ outputs: [ShardMachine.Output], by index: Int) {
+    for output in outputs {
+      switch output {
+      case .ask(let request): ask(request, by: index)
       case .adopt(let heads, isGap: _): hosts[index].end = max(hosts[index].end, Self.number(heads))
       case .apply(let record, let position):
         apply(
@@ -196,39 +154,34 @@ struct ShardSimulation {
       case .lead:
         terms += 1
         hosts[index].nextID = hosts[index].end
-      case .resign, .ignore: break
+      case .resign: break
       case .beat(let heartbeat):
-        for other in hosts.indices where other != index { post(after: delay(), to: other, .beat(heartbeat)) }
+        for other in hosts.indices where other != index { network.post(.beat(heartbeat), to: other) }
       case .stop: violations.append("host \(index) stopped")
       }
     }
     guard let deadline = hosts[index].machine.deadline, deadline < hosts[index].tickAt else { return }
     hosts[index].tickAt = deadline
-    enqueue(after: deadline - min(now, deadline), to: index, .tick)
+    network.enqueue(.tick, to: index, after: deadline - min(now, deadline))
   }
 
-  private mutating func submit(_ index: Int) {
-    guard hosts[index].isAlive else { return }
-    for index in hosts.indices where hosts[index].isAlive && hosts[index].machine.maySubmit {
+  private mutating func submit() {
+    for index in hosts.indices where network.isAlive(index) && hosts[index].machine.maySubmit {
       // The record has one part, or several.
-      for _ in 0...random.below(3) where hosts[index].machine.maySubmit {
+      for _ in 0...network.random.below(3) where hosts[index].machine.maySubmit {
         var record = Self.bytes(nextRecord) + Self.bytes(hosts[index].nextID)
         hosts[index].nextID += 1
-        if random.isOne(of: 10) { record += [UInt8](repeating: 7, count: 150) }
+        if network.random.isOne(of: 10) { record += [UInt8](repeating: 7, count: 150) }
         nextRecord += 1
         perform(hosts[index].machine.submit(record, at: now), by: index)
       }
     }
   }
 
-  private mutating func kill(_ index: Int) {
-    hosts[index].isAlive = false
-    hosts[index].run += 1
-  }
-
   private mutating func revive(_ index: Int) {
     hosts[index].machine = machine(index)
-    (hosts[index].isAlive, hosts[index].tickAt) = (true, .max)
+    network.revive(index)
+    hosts[index].tickAt = .max
     (hosts[index].applied, hosts[index].end, hosts[index].events) = (nil, 1, [:])
     perform(hosts[index].machine.start(), by: index)
   }
@@ -245,11 +198,11 @@ struct ShardSimulation {
         return answer(host, .appended(attempt: attempt, .refused(last: UInt64(log.count))))
       }
       guard faults.hasBrokenFence else { return append(bytes, attempt, from: host) }
-      enqueue(after: random.below(20_000_000), to: nil, .commit(bytes, attempt: attempt, from: host))
+      network.enqueue(
+        .commit(bytes, attempt: attempt, from: host), to: nil, after: network.random.below(20_000_000))
     case .commit(let bytes, let attempt, let host): append(bytes, attempt, from: host)
     case .readRequest(let after, let host):
-      // A replica that lags behind may answer.
-      let last = isCalm || !random.isOne(of: 10) ? log.count : Int(random.below(UInt64(log.count + 1)))
+      let last = network.replicaEnd(of: log.count)
       let start = min(Int(clamping: after), last)
       let end = min(last, start + 50)
       answer(
@@ -263,23 +216,23 @@ struct ShardSimulation {
       }
       answer(host, claim.map { .claim(log[$0], UInt64($0 + 1)) } ?? .noClaim(last: UInt64(log.count)))
     case .gatherRequest(let host):
-      let machines = hosts.filter(\.isAlive).map(\.machine)
+      let machines = alive.map(\.machine)
       let epoch = machines.compactMap(\.epoch).max() ?? 0
       let sequence = machines.filter { $0.epoch == epoch }.compactMap(\.lastSequence).max() ?? 0
       let lost = machines.map(\.lost).max(by: <) ?? (0, 0)
-      let end = hosts.filter(\.isAlive).map(\.end).max() ?? 0
+      let end = alive.map(\.end).max() ?? 0
       answer(
         host,
         .gathered(
           .init(
             epoch: epoch, sequence: sequence, lost: lost, heads: Self.bytes(end), newHeads: Self.bytes(max(end, clock)),
             last: UInt64(log.count), lastEntry: log.last)))
-    case .kill:  // restored from a copy
-      guard !isCalm else { return }
-      log.removeLast(Int(random.below(UInt64(min(log.count, 20) + 1))))
+    case .restore:
+      guard !network.isCalm else { return }
+      log.removeLast(network.lostCount(of: log.count))
       meanings.removeLast(meanings.count - log.count)
       for index in hosts.indices { hosts[index].applied = nil }
-    case .appended, .tail, .entries, .claim, .noClaim, .gathered, .failed, .beat, .submit, .tick: break
+    case .appended, .tail, .entries, .claim, .noClaim, .gathered, .failed, .beat, .submit, .tick, .kill: break
     }
   }
 
@@ -287,10 +240,10 @@ struct ShardSimulation {
     meanings.append(meaning(of: bytes))
     log.append(bytes)
     answer(host, .appended(attempt: attempt, .stored))
-    for other in hosts.indices { post(after: delay(), to: other, .tail(bytes, UInt64(log.count))) }
+    for other in hosts.indices { network.post(.tail(bytes, UInt64(log.count)), to: other) }
   }
 
-  private mutating func answer(_ host: Int, _ content: Content) { post(after: delay(), to: host, content) }
+  private mutating func answer(_ host: Int, _ content: Content) { network.post(content, to: host) }
 
   // MARK: What must hold
 
@@ -325,7 +278,7 @@ struct ShardSimulation {
     appliedCount += 1
     // The host has another event under this id, or none and will not have it.
     if id >= hosts[index].end {
-      for other in hosts where other.isAlive && other.events[id] ?? record != record {
+      for other in alive where other.events[id] ?? record != record {
         violations.append("host \(index) has \(record) under id \(id), another host \(other.events[id] ?? 0)")
       }
       (hosts[index].events[id], hosts[index].end) = (record, id + 1)

@@ -4,7 +4,7 @@ import Testing
 @testable import Fleet
 
 @Suite struct ShardSimulationTests {
-  private func run(_ seed: UInt64, _ faults: ShardSimulation.Faults, hostCount: Int = 3) -> ShardSimulation {
+  private func run(_ seed: UInt64, _ faults: Faults, hostCount: Int = 3) -> ShardSimulation {
     var simulation = ShardSimulation(seed: seed, hostCount: hostCount, faults: faults)
     simulation.run(seconds: 60)
     return simulation

@@ -2,6 +2,7 @@ import Events
 import Reactive
 import StreamRuntime
 import StreamServer
+import StreamSources
 
 /// What feeds a stream that hosts share, on the host that feeds it: its source and pipeline on the leader, or the clients
 /// of this host that publish to it.
@@ -10,8 +11,7 @@ import StreamServer
 final class FleetFeed: @unchecked Sendable {
   private let loop: EventLoop
   private let publisher: AnyPublisher<EventBatch, StreamFailure>
-  /// How long the source outlives its demand.
-  private let linger: Duration
+  private let stream: FleetMember.Stream
   /// Whether another batch may be requested.
   private let hasRoom: () -> Bool
   private let take: (EventBatch) -> Void
@@ -20,17 +20,26 @@ final class FleetFeed: @unchecked Sendable {
   /// Whether the source is asked for a batch.
   private(set) var isAsked = false
   private var timer: TimerID?
+  /// Since when the stream is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
+  var stale: (since: UInt64, wallTime: UInt64)?
+  /// The schedule of the source on this host.
+  var schedule = SourceSchedule()
+  /// Whether a published batch is not stored yet.
+  var isUnsettled = false
 
   /// - Parameters:
   ///   - hasRoom: called on the source thread, like `take`.
   ///   - take: receives a batch.
   init(
-    _ publisher: AnyPublisher<EventBatch, StreamFailure>, linger: Duration, on loop: EventLoop,
+    _ publisher: AnyPublisher<EventBatch, StreamFailure>, of stream: FleetMember.Stream, on loop: EventLoop,
     hasRoom: @escaping () -> Bool, take: @escaping (EventBatch) -> Void
   ) {
-    (self.publisher, self.linger, self.loop) = (publisher, linger, loop)
+    (self.publisher, self.stream, self.loop) = (publisher, stream, loop)
     (self.hasRoom, self.take) = (hasRoom, take)
   }
+
+  var publishSource: PublishSource? { stream.publishSource }
+  var status: SourceStatus { stream.status }
 
   /// Begins to ask for batches.
   func begin() {
@@ -67,11 +76,8 @@ final class FleetFeed: @unchecked Sendable {
     loop.assertOnLoop()
     guard isOn else { return }
     isOn = false
-    if isAsked, let subscription = link?.subscription as? any RetractableSubscription {
-      subscription.retract()
-      isAsked = false
-    }
-    timer = loop.schedule(after: linger) { [weak self] in
+    wasRefused()
+    timer = loop.schedule(after: stream.linger) { [weak self] in
       self?.timer = nil
       self?.end()
     }

@@ -15,8 +15,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// A stream of the fleet, with what this host has for it.
   struct Stream: @unchecked Sendable {  // publishers are subscribed to on the source thread only
     var definition: FleetMachine.Stream
-    /// How far the stream's log has read the fleet's; nil: unknown.
-    var position: [UInt8]?
+    /// How long the source outlives its demand.
     let linger: Duration
     /// Its source and pipeline; nil: those it has.
     let publisher: AnyPublisher<EventBatch, StreamFailure>?
@@ -25,39 +24,22 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     let status: SourceStatus
   }
 
-  private struct Parts {
-    var feed: FleetFeed
-    let publishSource: PublishSource?
-    let status: SourceStatus
-    /// Since when it is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
-    var stale: (since: UInt64, wallTime: UInt64)?
-    /// The schedule of its source on this host.
-    var schedule = SourceSchedule()
-  }
-
   private let loop: EventLoop
   private let engine: any FleetEngine
   private let machine: FleetMachine
   private let server: StreamServer
   private let journal: Journal
-  private var parts: [String: Parts] = [:]
+  private var feeds: [String: FleetFeed] = [:]
   /// The shards whose positions other hosts may ask for.
   private var answered: Set<Int> = []
   private var timer: (id: TimerID, due: UInt64)?
-  private var isConnected: Bool?
-  private var hasConnected = false
-  /// Whether the first connection has taken too long.
-  private var hasWaited = false
-  /// What the journal has of the connection.
-  private var connection = FailureNotes()
+  private var connection: FleetConnectionNotes
   /// Whether the journal has that streams are stale, and not that they no longer are.
   private var isStale = false
   /// No stream is stale for longer.
   private let startedAt = EventLoop.monotonicNow()
   private var isLeaving = false
   private var left: (() -> Void)?
-  /// Streams whose published batch is not stored yet.
-  private var unsettled: Set<String> = []
   /// Streams whose source waits until the shard has room.
   private var crowded: Set<String> = []
   /// Inputs that came while actions were performed, which must stay in order.
@@ -74,8 +56,6 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private static let statusPeriod = Duration.seconds(1)
   /// How long a stream is stale before the journal has it: a takeover is faster.
   private static let staleTime: UInt64 = 15_000_000_000
-  /// How long the first connection may take before the journal has a warning.
-  private static let firstConnectionTime: UInt64 = 10_000_000_000
   /// How long a stop waits for published values to be stored.
   private static let leaveTime = Duration.milliseconds(1500)
 
@@ -84,7 +64,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     (self.engine, self.loop, self.server, self.journal) = (engine, loop, server, journal)
     machine = FleetMachine(
       host: HostID.random(), hostName: Self.hostName, shardCount: shardCount, merge: PublishSource.merge)
-    server.fleetConnection = .disconnected("not connected yet")
+    connection = FleetConnectionNotes(server, journal, since: startedAt)
   }
 
   private static var hostName: String {
@@ -111,16 +91,14 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Sets the streams of the fleet. Without a publisher a stream keeps its own.
   func setStreams(_ streams: [Stream]) {
     loop.execute { [self] in
-      for name in parts.keys where !streams.contains(where: { $0.definition.name == name }) {
-        parts.removeValue(forKey: name)?.feed.end()
-        unsettled.remove(name)
+      for name in feeds.keys where !streams.contains(where: { $0.definition.name == name }) {
+        feeds.removeValue(forKey: name)?.end()
       }
-      for stream in streams { set(stream) }
-      let positions = streams.map { ($0.definition.name, $0.position.flatMap { ShardPosition($0) }) }
-      update { machine, now in
-        machine.setStreams(
-          streams.map(\.definition),
-          positions: Dictionary(positions) { first, _ in first }.compactMapValues { $0 }, at: now)
+      let begun = streams.filter { set($0) }
+      update { $0.setStreams(streams.map(\.definition), at: $1) }
+      // A changed source takes over from the former one.
+      for stream in begun where stream.publishSource != nil || machine.isFetched(stream.definition.name) {
+        feeds[stream.definition.name]?.begin()
       }
       answerForShards()
       showStatus()
@@ -162,7 +140,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   private func scheduled(_ schedule: SourceSchedule, of stream: String) {
     loop.assertOnLoop()
-    parts[stream]?.schedule = schedule
+    feeds[stream]?.schedule = schedule
     guard schedule.rest != nil else { return }
     update { $0.rests(stream, schedule.remaining, at: $1, wallTime: Self.wallTime) }
   }
@@ -184,7 +162,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// The source fetches as soon as the shard has room.
   private func refuseFetch(of stream: String, _ decide: (Bool) -> Void) {
     decide(false)
-    parts[stream]?.feed.wasRefused()
+    feeds[stream]?.wasRefused()
     crowded.insert(stream)
   }
 
@@ -194,18 +172,20 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     loop.execute { [self] in
       isLeaving = true
       left = done
-      for part in parts.values where part.publishSource == nil { part.feed.end() }
+      for feed in feeds.values where feed.publishSource == nil { feed.end() }
       finishLeaving()
       _ = loop.schedule(after: Self.leaveTime) { [self] in
-        for name in unsettled { parts[name]?.publishSource?.interrupt() }
-        unsettled = []
+        for feed in feeds.values where feed.isUnsettled {
+          feed.publishSource?.interrupt()
+          feed.isUnsettled = false
+        }
         finishLeaving()
       }
     }
   }
 
   private func finishLeaving() {
-    guard isLeaving, unsettled.isEmpty, let left else { return }
+    guard !feeds.values.contains(where: \.isUnsettled), let left else { return }
     self.left = nil
     update { $0.leave(at: $1) }
     engine.stop()
@@ -214,26 +194,25 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   // MARK: Streams
 
-  private func set(_ stream: Stream) {
+  /// - Returns: whether the stream has another source now, which is to begin.
+  private func set(_ stream: Stream) -> Bool {
     let name = stream.definition.name
-    guard let publisher = stream.publisher else { return }
-    parts.removeValue(forKey: name)?.feed.end()
+    guard let publisher = stream.publisher else { return false }
+    feeds.removeValue(forKey: name)?.end()
     let isPublished = stream.publishSource != nil
-    let feed = FleetFeed(
-      publisher, linger: stream.linger, on: loop,
+    feeds[name] = FleetFeed(
+      publisher, of: stream, on: loop,
       hasRoom: { [weak self] in
         guard let self, !isLeaving else { return false }
-        if isPublished { return !unsettled.contains(name) }
-        if !machine.mayFetch(name) { crowded.insert(name) }
-        return machine.mayFetch(name)
+        if isPublished { return feeds[name]?.isUnsettled == false }
+        let hasRoom = machine.mayFetch(name)
+        if !hasRoom { crowded.insert(name) }
+        return hasRoom
       },
       take: { [weak self] batch in
         if isPublished { self?.publish(batch, to: name) } else { self?.fetched(batch, of: name) }
       })
-    parts[name] = Parts(feed: feed, publishSource: stream.publishSource, status: stream.status)
-    unsettled.remove(name)
-    // A changed source takes over from the former one.
-    if isPublished || machine.isFetched(name) { feed.begin() }
+    return true
   }
 
   private func fetched(_ batch: EventBatch, of stream: String) {
@@ -246,13 +225,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     }
     // The last part has the checkpoint: after a failure in between, the source repeats the others.
     for part in fitting.parts(ofAtMost: limit) {
-      let schedule = parts[stream]?.schedule.remaining ?? FleetSchedule()
+      let schedule = feeds[stream]?.schedule.remaining ?? FleetSchedule()
       update { $0.fetched(part, of: stream, schedule, at: $1, wallTime: Self.wallTime) }
     }
   }
 
   private func publish(_ batch: EventBatch, to stream: String) {
-    unsettled.insert(stream)
+    feeds[stream]?.isUnsettled = true
     update { $0.publish(batch, to: stream, at: $1, wallTime: Self.wallTime) }
   }
 
@@ -270,52 +249,11 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   // MARK: FleetEngineObserver
 
   func engineConnected() {
-    let isFirst = !hasConnected
-    (isConnected, hasConnected) = (true, true)
-    server.fleetConnection = .connected
-    if let note = connection.recovered(at: EventLoop.monotonicTime) {
-      write(note)
-    } else if isFirst {
-      journal.write(.fleetConnected, .info, "connected to the fleet's brokers")
-    }
+    connection.connected()
     update { $0.connected(at: $1) }
   }
 
-  func engineDisconnected(_ reason: String) {
-    let isNew = isConnected != false
-    isConnected = false
-    server.fleetConnection = .disconnected(reason)
-    // Brokers that start with this host are not there at once.
-    if hasConnected || hasWaited {
-      noteTime()
-      write(connection.failed(reason, at: EventLoop.monotonicTime), reason)
-    } else if isNew {
-      journal.write(.fleetDisconnected, .info, "waiting for the fleet's brokers: \(reason)")
-    }
-  }
-
-  private func noteTime() {
-    let time = EventLoop.monotonicTime
-    if let note = connection.passed(at: time) { write(note) }
-    if !hasConnected, !hasWaited, EventLoop.monotonicNow() - startedAt >= Self.firstConnectionTime,
-      case .disconnected(let reason) = server.fleetConnection
-    {
-      hasWaited = true
-      write(connection.failed(reason, at: time), reason)
-    }
-  }
-
-  private func write(_ note: FailureNotes.Note, _ reason: String = "") {
-    switch note {
-    case .began: journal.write(.fleetDisconnected, .warning, "no connection to the fleet's brokers: \(reason)")
-    case .repeated: journal.write(.fleetDisconnected, .debug, "no connection to the fleet's brokers: \(reason)")
-    case .many(let count, let last):
-      journal.write(
-        .fleetDisconnected, .warning,
-        "no connection to the fleet's brokers, \(counted(count, "failure")) in the last minute: \(last)")
-    case .ended: journal.write(.fleetConnected, .notice, "connected to the fleet's brokers again")
-    }
-  }
+  func engineDisconnected(_ reason: String) { connection.disconnected(reason) }
 
   func engineDropped() {
     journal.write(
@@ -352,7 +290,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       }
       let waiting = crowded.filter { machine.mayFetch($0) }
       crowded.subtract(waiting)
-      for stream in waiting { parts[stream]?.feed.advance() }
+      for stream in waiting { feeds[stream]?.advance() }
     }
     isPerforming = false
     waitForDeadline()
@@ -374,19 +312,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   private func perform(_ action: FleetMachine.Action) {
     switch action {
-    case .append(let bytes, let isClaim, let shard, let after, let attempt):
-      engine.append(bytes, isClaim: isClaim, to: shard, after: after) { [weak self] result in
-        self?.update { $0.appended(shard: shard, attempt: attempt, result, at: $1) }
-      }
-    case .read(let shard, let after):
-      engine.read(shard, after: after) { [weak self] answer in
-        self?.update { $0.read(shard: shard, after: after, answer, at: $1) }
-      }
-    case .findClaim(let shard):
-      engine.findClaim(shard) { [weak self] answer in
-        self?.update { $0.foundClaim(shard: shard, answer, at: $1) }
-      }
-    case .gather(let shard): gather(shard)
+    case .ask(let request, let shard): ask(request, of: shard)
     case .send(let bytes, let subject): engine.send(bytes, to: subject)
     case .want(let bytes, let stream, let leader):
       engine.ask(bytes, to: .host(leader), count: 1, timeout: Self.requestTime) { [weak self] answers in
@@ -395,31 +321,41 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
           return []
         }
       }
-    case .askInterest(let stream, _): askInterest(in: stream) { _ in }
+    case .askInterest(let stream): askInterest(in: stream) { _ in }
     case .showInterest(let isShown, let stream, let shard):
       let subject = FleetSubject.interest(shard: shard, stream: stream)
       if isShown { engine.subscribe(to: subject) { _ in [] } } else { engine.unsubscribe(from: subject) }
     case .store(let events, let stream, let firstID, let time, let position):
       store(events, stream, firstID, time, position)
-    case .fetch(true, let stream): parts[stream]?.feed.begin()
+    case .fetch(true, let stream): feeds[stream]?.begin()
     case .fetch(false, let stream):
-      if machine.isLeading(stream) { parts[stream]?.feed.rest() } else { parts[stream]?.feed.end() }
+      if machine.isLeading(stream) { feeds[stream]?.rest() } else { feeds[stream]?.end() }
     case .stored(let stream):
-      unsettled.remove(stream)
+      feeds[stream]?.isUnsettled = false
       // The request of the next batch settles this one.
-      parts[stream]?.feed.advance()
+      feeds[stream]?.advance()
       finishLeaving()
     case .report(let report): journal.write(Journal.Entry(report))
     }
   }
 
-  private func gather(_ shard: Int) {
+  private func ask(_ request: ShardMachine.Request, of shard: Int) {
+    let answer = { [weak self] (answer: ShardMachine.Answer) -> Void in
+      self?.update { $0.answer(answer, shard: shard, at: $1, wallTime: Self.wallTime) }
+    }
+    switch request {
+    case .append(let bytes, let isClaim, let after, let attempt):
+      engine.append(bytes, isClaim: isClaim, to: shard, after: after) { answer(.append(attempt: attempt, $0)) }
+    case .read(let after): engine.read(shard, after: after) { answer(.read(after: after, $0)) }
+    case .findClaim: engine.findClaim(shard) { answer(.findClaim($0)) }
+    case .gather: gather(shard, answer)
+    }
+  }
+
+  private func gather(_ shard: Int, _ answer: @escaping (ShardMachine.Answer) -> Void) {
     var newest: FleetNewest??
     var answers: [[UInt8]]??
-    let finish = { [weak self] in
-      guard let newest, let answers else { return }
-      self?.update { $0.gathered(shard: shard, answers, newest, at: $1, wallTime: Self.wallTime) }
-    }
+    let finish = { if let newest, let answers { answer(.gather(answers, newest)) } }
     engine.ask(
       [], to: .positions(shard: shard), count: Self.maximumHostCount, timeout: Self.answerTime
     ) {
@@ -438,7 +374,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       let isWanted = answers?.isEmpty == false
       decide(isWanted)
       self?.update { $0.learned(stream, isWanted: answers.map { !$0.isEmpty }, at: $1) }
-      if isWanted { self?.parts[stream]?.feed.advance() } else { self?.parts[stream]?.feed.wasRefused() }
+      if isWanted { self?.feeds[stream]?.advance() } else { self?.feeds[stream]?.wasRefused() }
     }
   }
 
@@ -449,11 +385,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     guard let stamps = EventStamps(firstID: firstID, time: time, position: position.bytes), batch.setStamps(stamps)
     else { return }
     _ = server.append(batch, to: stream)
-    if let checkpoint = events.checkpoint { parts[stream]?.publishSource?.learn(checkpoint) }
+    if let checkpoint = events.checkpoint { feeds[stream]?.publishSource?.learn(checkpoint) }
   }
 
+  // MARK: Status
+
   private func repeatStatus() {
-    noteTime()
+    connection.noteTime()
     showStatus()
     _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.repeatStatus() }
   }
@@ -461,19 +399,19 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Shows the state of the streams.
   private func showStatus() {
     let now = EventLoop.monotonicNow()
-    for name in parts.keys {
+    for (name, feed) in feeds {
       let status = machine.status(of: name, at: now)
       var since = status?.staleSince.map { min(now, max($0, startedAt)) }
       // A fleet that begins has nothing that could be stale until it has had time for a leader.
       if since != nil, now - startedAt < Self.staleTime, server.timeSinceLastEvent(of: name) == nil { since = nil }
-      if since != parts[name]?.stale?.since {
-        parts[name]?.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
+      if since != feed.stale?.since {
+        feed.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
       }
-      parts[name]?.status.isFleetSourceAsked = parts[name]?.feed.isAsked == true
-      parts[name]?.status.fleet = status.map {
+      feed.status.isFleetSourceAsked = feed.isAsked
+      feed.status.fleet = status.map {
         FleetStatus(
           isLeading: $0.isLeading, leader: $0.leader, term: $0.term, epoch: $0.epoch, lag: $0.lag,
-          staleSince: parts[name]?.stale?.wallTime)
+          staleSince: feed.stale?.wallTime)
       }
     }
     reportStaleness(at: now)
@@ -482,11 +420,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Writes one entry for all streams, at the beginning and at the end. Without a connection the journal has the reason
   /// already.
   private func reportStaleness(at now: UInt64) {
-    let stale = parts.values.compactMap(\.stale)
+    let stale = feeds.values.compactMap(\.stale)
     if isStale, stale.isEmpty {
       journal.write(.fleetStale, .info, "no stream of the fleet is stale any more")
       isStale = false
-    } else if !isStale, isConnected == true, let first = stale.map(\.since).min(), now - first >= Self.staleTime {
+    } else if !isStale, case .connected = server.fleetConnection, let first = stale.map(\.since).min(),
+      now - first >= Self.staleTime
+    {
       journal.write(
         .fleetStale, .warning,
         "\(counted(stale.count, "stream")) of the fleet may lack newer events: no leader is heard, or it cannot append")

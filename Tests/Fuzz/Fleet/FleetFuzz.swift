@@ -38,7 +38,7 @@ func fuzzFleet(_ input: UnsafeRawBufferPointer) {
     now += UInt64(input.byte()) << 25
     // Appended entries come back, so that the machine also leads.
     var last: (bytes: [UInt8], after: UInt64, attempt: UInt64)?
-    for case .append(let bytes, let after, let attempt) in actions { last = (bytes, after, attempt) }
+    for case .ask(.append(let bytes, _, let after, let attempt)) in actions { last = (bytes, after, attempt) }
     switch kind & 15 {
     case 0: actions = machine.tick(at: now)
     case 1: actions = machine.receive(entry(&input, kind, former), at: input.number(), now: now)
@@ -55,10 +55,9 @@ func fuzzFleet(_ input: UnsafeRawBufferPointer) {
           lastEntry: nil),
         at: now)
     case 6:
-      let other = kind & 0x80 == 0 ? host : HostID([UInt8](repeating: 2, count: 16))!
       actions = machine.hear(
         .init(
-          host: other, epoch: input.number(), term: input.number(), last: input.number(), isLast: kind & 0x40 != 0),
+          epoch: input.number(), term: input.number(), last: input.number(), isLast: kind & 0x40 != 0),
         at: now)
     case 7: actions = machine.appended(attempt: input.number(), .refused(last: input.number()), at: now)
     case 8: actions = machine.appended(attempt: input.number(), .unknown, at: now)
@@ -69,9 +68,9 @@ func fuzzFleet(_ input: UnsafeRawBufferPointer) {
     case 13: actions = last.map { machine.receive($0.bytes, at: $0.after + 1, now: now) } ?? []
     case 14: former = UInt32(truncatingIfNeeded: input.number())
     case 15 where input.byte() & 3 != 0: actions = machine.renew(heads: input.take(4), at: now)
-    default: actions = machine.leave()
+    default: actions = machine.leave(at: now)
     }
-    for case .append(let bytes, _, _) in actions {
+    for case .ask(.append(let bytes, _, _, _)) in actions {
       precondition((try? ShardEntry(bytes))?.bytes == bytes, "an entry is not read as it was written")
     }
   }

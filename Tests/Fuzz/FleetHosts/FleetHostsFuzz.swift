@@ -44,7 +44,7 @@ func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
     let kind = input.byte()
     now += UInt64(kind >> 4 & 7) << 29
     var appended: (bytes: [UInt8], attempt: UInt64)?
-    for case .append(let bytes, _, _, let after, let attempt) in actions where after == sequence {
+    for case .ask(.append(let bytes, _, let after, let attempt), _) in actions where after == sequence {
       appended = (bytes, attempt)
     }
     actions = []
@@ -53,7 +53,7 @@ func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
     case 1:  // what the host has appended is stored
       guard let appended else { break }
       (sequence, former) = (sequence &+ 1, ShardEntry.checksum(of: appended.bytes))
-      actions = machine.appended(shard: 0, attempt: appended.attempt, .stored, at: now)
+      actions = machine.answer(.append(attempt: appended.attempt, .stored), shard: 0, at: now, wallTime: 0)
     case 2:  // a valid entry of another host
       let isClaim = input.byte() & 1 == 0
       let content: ShardEntry.Content =
@@ -63,10 +63,10 @@ func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
       let bytes = ShardEntry(epoch: input.number(), former: former, content: content).bytes
       (sequence, former) = (sequence &+ 1, ShardEntry.checksum(of: bytes))
       actions = machine.received(bytes, shard: 0, at: sequence, now: now)
-    case 3: actions = machine.foundClaim(shard: 0, FleetClaim.none(last: sequence), at: now)
+    case 3: actions = machine.answer(.findClaim(FleetClaim.none(last: sequence)), shard: 0, at: now, wallTime: 0)
     case 4:
-      actions = machine.gathered(
-        shard: 0, [input.take()], FleetNewest(last: sequence, entry: nil), at: now, wallTime: input.number())
+      actions = machine.answer(
+        .gather([input.take()], FleetNewest(last: sequence, entry: nil)), shard: 0, at: now, wallTime: input.number())
     case 5: actions = machine.heard(input.take(), at: now)
     case 6: actions = machine.receive(input.take(), at: now, wallTime: input.number()).actions
     case 7:
@@ -80,7 +80,7 @@ func fuzzFleetHosts(_ input: UnsafeRawBufferPointer) {
       actions = machine.fetched([input.take()], of: "a", schedule(&input), at: now, wallTime: input.number())
       _ = machine.schedule(of: "a", at: input.number(), wallTime: input.number())
     case 11: actions = machine.publish([input.take()], to: "b", at: now, wallTime: input.number())
-    case 12: actions = machine.read(shard: 0, after: sequence, nil, at: now)
+    case 12: actions = machine.answer(.read(after: sequence, nil), shard: 0, at: now, wallTime: 0)
     case 13: actions = machine.connected(at: now)
     case 14: former = UInt32(truncatingIfNeeded: input.number())
     default: sequence = input.number()

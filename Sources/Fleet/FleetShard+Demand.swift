@@ -1,0 +1,62 @@
+import TaggedFields
+
+/// The demand for the shard's streams: each host knows whether it wants an event, and the leader whether any other one does.
+extension FleetShard {
+  /// After which a leader asks again whether a stream is wanted.
+  static let interestTime: UInt64 = 5_000_000_000
+
+  /// Whether this host leads the shard, and fetches the stream.
+  func isLed(_ stream: SharedStream) -> Bool {
+    isLeading && stream.definition.canLead && stream.definition.kind != .publish
+  }
+
+  /// Shows other hosts that this one wants the stream, or does no more.
+  func want(_ stream: SharedStream, _ isWanted: Bool, at now: UInt64) -> [Action] {
+    guard stream.isWantedHere != isWanted else { return [] }
+    stream.isWantedHere = isWanted
+    let show = Action.showInterest(isWanted, stream: stream.name, shard: index)
+    // The demand of others is not known while this host asks none.
+    return [show] + settle(stream) + askAgain(stream, at: now) + tell(stream, at: now)
+  }
+
+  /// - Parameter isWanted: whether any other host wants the stream; nil: nothing is known.
+  func learn(_ stream: SharedStream, isWanted: Bool?, at now: UInt64) -> [Action] {
+    guard isLed(stream) else { return [] }
+    if let isWanted { stream.isWantedElsewhere = isWanted }
+    let asksAgain = isWanted == nil || stream.isWantedElsewhere && stream.definition.kind == .continuous
+    stream.askAgainAt = asksAgain ? now &+ Self.interestTime : .max
+    return settle(stream)
+  }
+
+  /// Asks other hosts whether they want the stream, if that decides.
+  func askAgain(_ stream: SharedStream, at now: UInt64) -> [Action] {
+    let isAsked = isLed(stream) && !stream.isWantedHere
+    stream.askAgainAt = isAsked ? now &+ Self.interestTime : .max
+    return isAsked ? [.askInterest(stream: stream.name)] : []
+  }
+
+  /// Lets the shard's leader know that this host wants the stream.
+  func tell(_ stream: SharedStream, at now: UInt64) -> [Action] {
+    stream.tellAt = .max
+    guard stream.isWantedHere, stream.definition.kind != .publish, machine.leader != host else { return [] }
+    stream.tellAt = now &+ Self.repetition
+    guard let leader = machine.leader else { return [] }
+    let message = FleetMessage(kind: .want, sender: host.bytes, stream: stream.name)
+    return [.want(RecordFields.bytes(of: message), stream: stream.name, leader: leader)]
+  }
+
+  /// Begins or ends to fetch, as the leader's knowledge of the demand requires.
+  func settle(_ stream: SharedStream) -> [Action] {
+    let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere)
+    guard isFetched != stream.isFetched else { return [] }
+    stream.isFetched = isFetched
+    return [.fetch(isFetched, stream: stream.name)]
+  }
+
+  /// The stream is no longer one of this host.
+  func forget(_ stream: SharedStream) -> [Action] {
+    streams[stream.name] = nil
+    return (stream.isFetched ? [.fetch(false, stream: stream.name)] : [])
+      + (stream.isWantedHere ? [.showInterest(false, stream: stream.name, shard: index)] : [])
+  }
+}

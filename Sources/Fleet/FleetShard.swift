@@ -1,0 +1,293 @@
+import Events
+import TaggedFields
+
+/// A shard of this host: the machine of its log, and what the log's records mean to its streams.
+final class FleetShard {
+  typealias Action = FleetMachine.Action
+
+  let index: Int
+  let settings: FleetSettings
+  var machine: ShardMachine
+  var streams: [String: SharedStream] = [:]
+  var heads: [String: StreamHead] = [:]
+  /// The heads after what is under way, on a leader.
+  var ahead: [String: StreamHead] = [:]
+  var isLeading = false
+  var waiting = WaitingRecords()
+  /// By the log, as of the last claim.
+  private var leader: HostID?
+  /// Where this host, or an earlier process of it, has read up to. The same is read again after a gap.
+  private var reached: ShardPosition?
+  /// The last sequence number by the leader's heartbeat.
+  private(set) var leaderLast: UInt64 = 0
+  /// Since the last claim.
+  private var recordCount = 0
+  private var byteCount = 0
+  /// When a leader appends a sign of life, unless there is a record before.
+  private var signOfLifeAt: UInt64 = 0
+  /// When a leader in doubt may append a sign of life, to find out whether it still leads.
+  private var askAt: UInt64 = 0
+  /// Whether entries that are applied now were appended a moment ago.
+  private var isTail = false
+
+  /// Bytes of records after which a leader claims its shard again.
+  static let renewalByteCount = 64 << 20
+  /// A leader without records appends an empty one, which fails if it is deposed or alone.
+  static let signOfLife: UInt64 = 30_000_000_000
+  /// After which a message that was not answered is sent again.
+  static let repetition: UInt64 = 2_000_000_000
+  /// The head of a stream without records for so long does not keep hosts from leading that have another definition.
+  static let activeTime: UInt64 = 7 * 86_400_000_000
+  /// Ids do not reach this: logs refuse it (`EventLog.stampedIDLimit`).
+  static let idLimit: UInt64 = 1 << 61
+
+  init(_ index: Int, _ settings: FleetSettings, reached: ShardPosition?, now: UInt64) {
+    (self.index, self.settings, self.reached) = (index, settings, reached)
+    machine = ShardMachine(
+      host: settings.host, weight: settings.weight(of: index), canLead: false,
+      times: settings.times, now: now)
+  }
+
+  var host: HostID { settings.host }
+
+  /// When `tick` is due.
+  var deadline: UInt64 {
+    streams.values.reduce(min(machine.deadline ?? .max, isLeading ? signOfLifeAt : .max)) { min($0, $1.deadline) }
+  }
+
+  func start(at now: UInt64) -> [Action] { perform(machine.start(resumingAt: reached), at: now) }
+  func reconnected(at now: UInt64) -> [Action] { perform(machine.reconnected(), at: now) }
+  func leave(at now: UInt64) -> [Action] { perform(machine.leave(at: now), at: now) }
+
+  func tick(at now: UInt64, wallTime: UInt64) -> [Action] {
+    var actions = proceed(machine.tick(at: now), at: now)
+    for stream in streams.values {
+      if stream.askAgainAt <= now { actions += askAgain(stream, at: now) }
+      if stream.tellAt <= now { actions += tell(stream, at: now) }
+      if stream.sendAgainAt <= now { actions += sendOut(stream, at: now, wallTime: wallTime) }
+    }
+    return actions
+  }
+
+  /// Adds a stream, or changes its definition.
+  func set(_ definition: FleetMachine.Stream) {
+    let stream = streams[definition.name] ?? SharedStream(definition)
+    stream.definition = definition
+    streams[definition.name] = stream
+  }
+
+  /// Decides whether this host may claim the shard, and whether others should do so first.
+  func weigh() {
+    machine.canLead = streams.values.contains { $0.definition.canLead }
+    let newest = heads.values.map(\.time).max() ?? 0
+    let isOther = heads.values.contains { head in
+      guard newest - head.time < Self.activeTime, head.definition != 0 else { return false }
+      guard let stream = streams[head.stream]?.definition else { return true }
+      return !stream.canLead || stream.definition != head.definition
+    }
+    machine.claimDelay = isOther ? settings.times.lease + settings.times.leaseSpread : 0
+  }
+
+  func hear(_ heartbeat: ShardMachine.Heartbeat, at now: UInt64) -> [Action] {
+    if heartbeat.term >= machine.term ?? 0 { leaderLast = min(heartbeat.last, Self.idLimit) }
+    return perform(machine.hear(heartbeat, at: now), at: now)
+  }
+
+  // MARK: The engine's answers
+
+  /// An entry of the tail.
+  func receive(_ entry: [UInt8], at sequence: UInt64, now: UInt64) -> [Action] {
+    isTail = true
+    defer { isTail = false }
+    return proceed(machine.receive(entry, at: sequence, now: now), at: now)
+  }
+
+  func answer(_ answer: ShardMachine.Answer, at now: UInt64, wallTime: UInt64) -> [Action] {
+    switch answer {
+    case .append(let attempt, let result): proceed(machine.appended(attempt: attempt, result, at: now), at: now)
+    case .read(let after, let found?):
+      proceed(machine.read(after: after, found.entries, first: found.first, last: found.last, at: now), at: now)
+    case .findClaim(.found(let bytes, let sequence)):
+      perform(machine.foundClaim(bytes, at: sequence, now: now), at: now)
+    case .findClaim(.some(.none(let last))): perform(machine.foundNoClaim(last: last, at: now), at: now)
+    case .gather(let answers?, let newest?): gathered(answers, newest, at: now, wallTime: wallTime)
+    case .read(_, nil), .findClaim(nil), .gather: perform(machine.readFailed(at: now), at: now)
+    }
+  }
+
+  private func gathered(_ answers: [[UInt8]], _ newest: FleetNewest, at now: UInt64, wallTime: UInt64) -> [Action] {
+    var positions = answers.compactMap { try? RecordFields.read(HostPosition.self, from: $0[...]) }
+    positions.removeAll {
+      [$0.epoch, $0.sequence, $0.endID, $0.lostEpoch, $0.lostSequence].contains { $0 >= Self.idLimit }
+    }
+    positions.append(position)
+    let epoch = positions.map(\.epoch).max() ?? 0
+    let end = positions.map(\.endID).max() ?? 0
+    let lost = positions.map { (epoch: $0.lostEpoch, sequence: $0.lostSequence) }.max(by: <) ?? (0, 0)
+    var heads = heads
+    for (name, stream) in streams {
+      heads[name, default: StreamHead(stream: name, nextID: wallTime)].nextID.raise(to: stream.definition.end)
+    }
+    let present = ShardHeads(Array(heads.values)).bytes()
+    for name in heads.keys { heads[name]?.nextID.raise(to: max(end, min(wallTime, Self.idLimit - 1))) }
+    return perform(
+      machine.gathered(
+        ShardMachine.Gathered(
+          epoch: epoch, sequence: positions.filter { $0.epoch == epoch }.map(\.sequence).max() ?? 0, lost: lost,
+          heads: present, newHeads: ShardHeads(Array(heads.values)).bytes(), last: newest.last, lastEntry: newest.entry),
+        at: now),
+      at: now)
+  }
+
+  /// This host's answer to a question for its position.
+  var position: HostPosition {
+    let own = streams.values.map(\.definition.end).max() ?? 0
+    let end = max(own, heads.values.map(\.nextID).max() ?? 0)
+    return HostPosition(
+      epoch: machine.epoch ?? 0, sequence: machine.lastSequence ?? 0, endID: min(end, Self.idLimit - 1),
+      lostEpoch: machine.lost.epoch, lostSequence: machine.lost.sequence)
+  }
+
+  // MARK: A leader's claim
+
+  /// Renews a leader's claim, or appends a sign of life, if it is time or nothing else tells whether the host still leads.
+  private func keepUp(at now: UInt64) -> [Action] {
+    guard isLeading else { return [] }
+    let isDue = now >= signOfLifeAt
+    if isDue { signOfLifeAt = now &+ Self.repetition }
+    guard machine.isSettled, machine.maySubmit else { return [] }
+    if mustRenew {
+      let heads = ShardHeads(Array(heads.values)).bytes()
+      return perform(machine.renew(heads: heads, at: now), at: now)
+    }
+    let isAsked = machine.isInDoubt && waiting.isEmpty && now >= askAt
+    guard isDue || isAsked else { return [] }
+    askAt = now &+ Self.repetition  // its acknowledgement may be late, or lost
+    return perform(machine.submit([], at: now), at: now)
+  }
+
+  /// Whether it is time for a claim. Records wait for it, but need not wait until it is stored.
+  var mustRenew: Bool {
+    (recordCount >= settings.renewalRecordCount || byteCount >= Self.renewalByteCount) && !machine.isClaiming
+  }
+
+  // MARK: What the machine says
+
+  /// Performs what may have made room, and uses it.
+  func proceed(_ outputs: [ShardMachine.Output], at now: UInt64) -> [Action] {
+    perform(outputs, at: now) + keepUp(at: now) + submitWaiting(at: now)
+  }
+
+  func perform(_ outputs: [ShardMachine.Output], at now: UInt64) -> [Action] {
+    outputs.flatMap { output -> [Action] in
+      switch output {
+      case .ask(let request): [.ask(request, shard: index)]
+      case .adopt(let heads, let isGap): adopt(heads, isGap: isGap, at: now)
+      case .apply(let record, let position): apply(record, at: position, now: now)
+      case .lead(let term): lead(term: term, at: now)
+      case .resign: resign()
+      case .beat(let heartbeat): [settings.send([(index, heartbeat)])]
+      case .stop: [.report(.newerVersion(shard: index))]
+      }
+    }
+  }
+
+  private func adopt(_ bytes: [UInt8], isGap: Bool, at now: UInt64) -> [Action] {
+    guard let new = try? ShardHeads(bytes).heads else { return [.report(.damaged(shard: index))] }
+    let former = heads
+    heads = Dictionary(
+      new.map { head in
+        var head = head
+        if let last = former[head.stream], last.scheduledAt == head.scheduledAt { head.heardAt = last.heardAt }
+        return (head.stream, head)
+      }
+    ) { first, _ in first }
+    // Records of this host may follow its renewed claim.
+    if machine.isSettled { ahead = [:] }
+    (recordCount, byteCount, signOfLifeAt) = (0, 0, now &+ Self.signOfLife)
+    weigh()
+    var actions: [Action] = isGap ? [.report(.missed(shard: index))] : []
+    for head in new {
+      if let last = former[head.stream], last.nextID < head.nextID { actions.append(.report(.newEpoch(head.stream))) }
+      actions += confirm(head.stream)
+    }
+    // A new leader does not know who waits, nor what was sent to the former one.
+    guard leader != machine.leader else { return actions }
+    leader = machine.leader
+    for stream in streams.values {
+      if stream.isWantedHere { stream.tellAt = now }
+      if stream.published != nil { stream.sendAgainAt = now }
+    }
+    return actions
+  }
+
+  private func apply(_ bytes: [UInt8], at position: ShardPosition, now: UInt64) -> [Action] {
+    signOfLifeAt = now &+ Self.signOfLife
+    recordCount += 1
+    byteCount += bytes.count
+    defer { if machine.isSettled { ahead = [:] } }
+    guard !bytes.isEmpty else { return [] }
+    guard let record = try? RecordFields.read(FleetRecord.self, from: bytes[...]), note(record, at: now) else {
+      return [.report(.damaged(shard: index))]
+    }
+    return store(record, at: position) + confirm(record.stream)
+  }
+
+  /// Applies a record to the head of its stream.
+  /// - Returns: whether it is one that a host writes.
+  private func note(_ record: FleetRecord, at now: UInt64) -> Bool {
+    let count = UInt64(record.events.count)
+    var head = heads[record.stream] ?? StreamHead(stream: record.stream)
+    // Ids only rise: what is below was stored before.
+    guard settings.shard(of: record.stream) == index, record.firstID < Self.idLimit - count,
+      count == 0 || record.firstID >= head.nextID
+    else { return false }
+    if count > 0 { head.nextID = record.firstID + count }
+    let isOther = head.definition != record.definition
+    head.definition = record.definition
+    // What has neither is the wish of a server, not a batch.
+    if count > 0 || record.events.checkpoint != nil { head.time = record.time }
+    (head.schedule, head.scheduledAt, head.heardAt) = (record.schedule, record.time, isTail ? now : nil)
+    head.checkpoint = record.events.checkpoint ?? head.checkpoint
+    if !record.sender.isEmpty { head.note(record.sender, number: record.number) }
+    heads[record.stream] = head
+    if isOther { weigh() }
+    return true
+  }
+
+  /// Stores a record that its head has, if it is one of a stream of this host.
+  private func store(_ record: FleetRecord, at position: ShardPosition) -> [Action] {
+    guard let stream = streams[record.stream] else { return [] }
+    // What was read before is stored, unless this host's log has lost it.
+    let wasRead = reached.map { (position.epoch, position.sequence) <= ($0.epoch, $0.sequence) } ?? false
+    let newest = wasRead ? reached ?? position : position
+    reached = newest
+    let end = stream.definition.end
+    let next = heads[record.stream]?.nextID ?? 0
+    stream.definition.end.raise(to: next)
+    let isConflict = !record.events.isEmpty && record.firstID < end && !wasRead
+    let conflict: [Action] = isConflict ? [.report(.conflict(stream.name))] : []
+    guard !wasRead || next > end else { return conflict }
+    return conflict + [
+      .store(record.events, stream: stream.name, firstID: record.firstID, time: record.time, position: newest)
+    ]
+  }
+
+  private func lead(term: UInt64, at now: UInt64) -> [Action] {
+    guard !isLeading else { return [] }
+    isLeading = true
+    let actions: [Action] = [.report(.leads(shard: index, term: term))]
+    return actions + streams.values.flatMap { settle($0) + askAgain($0, at: now) }
+  }
+
+  private func resign() -> [Action] {
+    isLeading = false
+    (ahead, waiting) = ([:], WaitingRecords())
+    let actions: [Action] = [.report(.follows(shard: index))]
+    return actions
+      + streams.values.flatMap { stream in
+        (stream.isWantedElsewhere, stream.askAgainAt) = (false, .max)
+        return settle(stream)
+      }
+  }
+}

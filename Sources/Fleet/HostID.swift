@@ -1,0 +1,19 @@
+/// A process that is a member of a fleet. A restarted daemon is another one.
+package struct HostID: Hashable, Sendable {
+  /// 16 random bytes.
+  package let bytes: [UInt8]
+
+  /// - Returns: nil unless there are 16 bytes.
+  package init?(_ bytes: [UInt8]) {
+    guard bytes.count == 16 else { return nil }
+    self.bytes = bytes
+  }
+
+  /// A new one.
+  package static func random() -> HostID {
+    var generator = SystemRandomNumberGenerator()
+    return HostID(uncheckedBytes: (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
+  }
+
+  private init(uncheckedBytes: [UInt8]) { bytes = uncheckedBytes }
+}

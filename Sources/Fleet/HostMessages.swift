@@ -1,0 +1,76 @@
+import TaggedFields
+
+/// The messages from one host to another.
+struct FleetMessage: TaggedRecord, Equatable {
+  enum Kind: UInt8 {
+    /// The leader of a shard is asked to begin to fetch a stream.
+    case want = 0
+    /// A part of a record without an id, for the leader to append.
+    case values = 1
+  }
+
+  var kind = Kind.want
+  var sender: [UInt8] = []
+  var stream = ""
+  /// For values: the number of the batch, its part, and whether that is the last one.
+  var number: UInt64 = 0
+  var index: UInt32 = 0
+  var isLast = false
+  var bytes: [UInt8] = []
+
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    try fields.field(1, &kind)
+    try fields.field(2, &sender)
+    try fields.field(3, &stream)
+    try fields.field(4, &number)
+    try fields.field(5, &index)
+    try fields.field(6, &isLast)
+    try fields.field(7, &bytes)
+  }
+}
+
+/// The heartbeats of all shards that one host leads, in one message.
+struct HostHeartbeat: TaggedRecord, Equatable {
+  struct Shard: TaggedRecord, Equatable {
+    var shard: UInt32 = 0
+    var heartbeat = ShardMachine.Heartbeat()
+
+    mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+      try fields.field(1, &shard)
+      try fields.field(2, &heartbeat.epoch)
+      try fields.field(3, &heartbeat.term)
+      try fields.field(4, &heartbeat.last)
+      try fields.field(5, &heartbeat.isLast)
+    }
+  }
+
+  var host: [UInt8] = []
+  /// Its name, for people.
+  var name = ""
+  var shards: [Shard] = []
+
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    try fields.field(1, &host)
+    try fields.field(2, &name)
+    try fields.field(3, &shards)
+  }
+}
+
+/// Where a host is in a shard, for another one that is about to claim it.
+struct HostPosition: TaggedRecord, Equatable {
+  var epoch: UInt64 = 0
+  var sequence: UInt64 = 0
+  /// The end of the ids that the host has seen in any stream of the shard.
+  var endID: UInt64 = 0
+  /// The furthest position in a log that has lost it.
+  var lostEpoch: UInt64 = 0
+  var lostSequence: UInt64 = 0
+
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    try fields.field(1, &epoch)
+    try fields.field(2, &sequence)
+    try fields.field(3, &endID)
+    try fields.field(4, &lostEpoch)
+    try fields.field(5, &lostSequence)
+  }
+}

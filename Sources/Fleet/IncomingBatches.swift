@@ -1,0 +1,33 @@
+/// Batches of published values that arrive from other hosts in parts.
+struct IncomingBatches {
+  private struct Batch {
+    var number: UInt64
+    var nextIndex: UInt32 = 0
+    var bytes: [UInt8] = []
+  }
+
+  /// By sender and stream.
+  private var batches: [[UInt8]: [String: Batch]] = [:]
+  private var byteCount = 0
+
+  /// Bytes of batches that have arrived in part, of all senders together.
+  static let maximumByteCount = 128 << 20
+
+  /// - Returns: the whole batch with its last part. A part out of order ends the batch: it is sent again.
+  mutating func assemble(_ message: FleetMessage) -> [UInt8]? {
+    if message.index == 0, message.isLast { return message.bytes }
+    var former = batches[message.sender]?.removeValue(forKey: message.stream)
+    byteCount -= former?.bytes.count ?? 0
+    if message.index == 0 { former = Batch(number: message.number) }
+    if batches[message.sender]?.isEmpty == true { batches[message.sender] = nil }
+    guard var batch = former, batch.number == message.number, batch.nextIndex == message.index,
+      byteCount + batch.bytes.count + message.bytes.count <= Self.maximumByteCount
+    else { return nil }
+    batch.bytes += message.bytes
+    batch.nextIndex += 1
+    guard !message.isLast else { return batch.bytes }
+    byteCount += batch.bytes.count
+    batches[message.sender, default: [:]][message.stream] = batch
+    return nil
+  }
+}

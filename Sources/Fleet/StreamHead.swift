@@ -1,0 +1,109 @@
+import Events
+import TaggedFields
+
+/// What the log of a shard says of one stream: where it continues, and with what.
+struct StreamHead: Equatable {
+  var stream = ""
+  /// The definition in the last record.
+  var definition: UInt64 = 0
+  /// The next event's id.
+  var nextID: UInt64 = 0
+  /// The time of the last record.
+  var time: UInt64 = 0
+  /// From which the source resumes; nil: it begins.
+  var checkpoint: Checkpoint?
+  /// Those that publish to it, the last one that did at the end.
+  private(set) var senders: [Sender] = []
+  /// The last schedule of the source that a record had, and the time of that record.
+  var schedule = FleetSchedule()
+  var scheduledAt: UInt64 = 0
+  /// When this host has received that record soon after it was appended, on its monotonic clock; nil: it has not.
+  var heardAt: UInt64?
+
+  /// A host that has sent values.
+  struct Sender: Equatable {
+    var host: [UInt8] = []
+    /// The number of its last batch that is stored.
+    var number: UInt64 = 0
+  }
+
+  /// Senders that are remembered for each stream. A sender repeats a batch that is not confirmed for as long as it lives,
+  /// so that one is stored twice only if so many others have published in between.
+  static let senderCount = 256
+
+  /// The number of a sender's last batch that is stored; 0: none is known.
+  func number(of sender: [UInt8]) -> UInt64 { senders.last { $0.host == sender }?.number ?? 0 }
+
+  mutating func note(_ sender: [UInt8], number: UInt64) {
+    senders.removeAll { $0.host == sender }
+    if senders.count == Self.senderCount { senders.removeFirst() }
+    senders.append(Sender(host: sender, number: number))
+  }
+}
+
+extension StreamHead: TaggedRecord {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    try fields.field(1, &stream)
+    try fields.field(2, &definition)
+    try fields.field(3, &nextID)
+    try fields.field(4, &time)
+    var checkpoint = checkpoint.map { [1] + $0.bytes } ?? []
+    try fields.field(5, &checkpoint)
+    try fields.field(6, &senders)
+    try fields.field(7, &scheduledAt)
+    try fields.field(8, &schedule.slot)
+    try fields.field(9, &schedule.rest)
+    guard fields.isReading else { return }
+    self.checkpoint = checkpoint.isEmpty ? nil : Checkpoint(Array(checkpoint.dropFirst()))
+    guard (1...FleetRecord.nameByteCount).contains(stream.utf8.count) else {
+      throw Malformed(reason: "it names no stream")
+    }
+    guard senders.count <= Self.senderCount else { throw Malformed(reason: "it has \(senders.count) senders") }
+  }
+}
+
+extension StreamHead.Sender: TaggedRecord {
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    try fields.field(1, &host)
+    try fields.field(2, &number)
+  }
+}
+
+/// The heads of a shard's streams, as a claim carries them.
+struct ShardHeads: TaggedRecord {
+  var heads: [StreamHead] = []
+
+  /// Bytes in a claim, which is one entry of the log. If all do not fit, the largest checkpoints are left out first (their
+  /// sources begin anew), then the streams without an event for the longest time (their ids continue by the clock).
+  static let byteCount = 1 << 20 - 8192
+  private static let leastByteCount = 320
+
+  init() {}
+
+  init(_ heads: some Collection<StreamHead>) {
+    self.heads = heads.sorted { $0.time > $1.time }
+  }
+
+  mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &heads) }
+
+  /// The bytes in a claim.
+  func bytes() -> [UInt8] {
+    let bytes = RecordFields.bytes(of: self)
+    guard bytes.count > Self.byteCount else { return bytes }
+    var less = self
+    var excess = bytes.count - Self.byteCount
+    func size(_ index: Int) -> Int { heads[index].checkpoint?.bytes.count ?? 0 }
+    for index in heads.indices.sorted(by: { size($0) > size($1) }) where excess > 0 {
+      excess -= size(index)
+      less.heads[index].checkpoint = nil
+    }
+    while true {
+      let bytes = RecordFields.bytes(of: less)
+      if bytes.count <= Self.byteCount { return bytes }
+      less.heads.removeLast(max(1, (bytes.count - Self.byteCount) / Self.leastByteCount))
+    }
+  }
+
+  /// - Throws: for heads of another version, or damaged ones.
+  init(_ bytes: [UInt8]) throws(Malformed) { self = try RecordFields.read(ShardHeads.self, from: bytes[...]) }
+}

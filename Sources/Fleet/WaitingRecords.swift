@@ -1,0 +1,47 @@
+import Events
+
+/// The records that a leader is to submit to a shard's log, in order.
+struct WaitingRecords {
+  private var records: [FleetRecord] = []
+  /// The bytes of what was fetched here.
+  private(set) var fetchedByteCount = 0
+  /// The bytes of what clients have published.
+  private(set) var publishedByteCount = 0
+
+  /// Bytes of a record until which batches are joined: one entry.
+  static let joinedByteCount = 1 << 20 - 16_384
+
+  var isEmpty: Bool { records.isEmpty }
+  /// The next one to be submitted.
+  var first: FleetRecord? { records.first }
+
+  /// Whether a batch of this sender waits.
+  func hasBatch(of sender: [UInt8], to stream: String) -> Bool {
+    records.contains { ($0.sender, $0.stream) == (sender, stream) }
+  }
+
+  /// Adds a record, or joins what was fetched with the last record of its stream.
+  mutating func add(_ record: FleetRecord) {
+    if let last = records.lastIndex(where: { $0.stream == record.stream }), record.sender.isEmpty,
+      records[last].byteCount + record.byteCount <= Self.joinedByteCount
+    {
+      count(records[last], -1)
+      records[last].events.append(contentsOf: record.events)
+      (records[last].time, records[last].schedule) = (record.time, record.schedule)
+      count(records[last], 1)
+    } else {
+      records.append(record)
+      count(record, 1)
+    }
+  }
+
+  mutating func removeFirst() { count(records.removeFirst(), -1) }
+
+  private mutating func count(_ record: FleetRecord, _ sign: Int) {
+    if record.sender.isEmpty {
+      fetchedByteCount += sign * record.byteCount
+    } else {
+      publishedByteCount += sign * record.byteCount
+    }
+  }
+}
