@@ -183,7 +183,8 @@ let package = Package(
     .testTarget(
       name: "streamdTests",
       dependencies: [
-        "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime", "StreamServer",
+        "Events", "Fleet", "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime",
+        "StreamServer",
         "StreamSources", "TestSupport", "streamd",
       ],
       exclude: ["Fixtures"],
