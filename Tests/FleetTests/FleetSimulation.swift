@@ -19,7 +19,15 @@ struct FleetSimulation {
     case interest(stream: String, from: Int)
     case interestAnswer(stream: String, Bool?)
     case publish(String)
-    case fetch, tick, change, kill, restore
+    case fetch, tick, change, kill, restore, cut, heal
+
+    /// Whether it comes from another host, or from the log's tail.
+    var isFromAfar: Bool {
+      switch self {
+      case .tail, .heartbeat, .message, .want: true
+      default: false
+      }
+    }
   }
 
   private struct Event: Equatable {
@@ -49,12 +57,25 @@ struct FleetSimulation {
     var mayFetchAt: [String: UInt64] = [:]
   }
 
+  /// A host that is cut off from the others.
+  private struct Cut {
+    let host: Int
+    let time: UInt64
+    /// The entries of each shard that its broker has.
+    let counts: [Int]
+    /// The shards of which an append was not answered that the host has made since.
+    var unanswered: Set<Int> = []
+  }
+
   private(set) var violations: [String] = []
   private(set) var storedCount = 0
   private(set) var fetchCount = 0
   private(set) var publishedCount = 0
   private(set) var terms = 0
   private var network: SimulatedNetwork<Content>
+  private var cut: Cut?
+  /// The shards of which a leader was cut off, and has waited in vain for the answer to an append.
+  private(set) var unansweredCount = 0
   private var hosts: [Host] = []
   private var entries: [[[UInt8]]]
   private var nextEvent: UInt64 = 1
@@ -88,6 +109,8 @@ struct FleetSimulation {
   private var faults: Faults { network.faults }
   private var now: UInt64 { network.now }
   private var alive: [Host] { hosts.indices.filter { network.isAlive($0) }.map { hosts[$0] } }
+  /// Those that other hosts and brokers reach.
+  private var reachable: [Host] { hosts.indices.filter { network.isAlive($0) && $0 != cut?.host }.map { hosts[$0] } }
 
   private mutating func hostID() -> HostID {
     HostID((0..<16).map { _ in UInt8(truncatingIfNeeded: network.random.next()) })!
@@ -116,6 +139,7 @@ struct FleetSimulation {
       for index in hosts.indices where step % 5 == 0 { network.plan(.fetch, for: index, after: time) }
       if network.random.isOne(of: 10) { network.plan(.change, for: network.anyHost(), after: time) }
       network.planFaults(at: time, kill: .kill, restore: .restore)
+      if faults.cutsOff, step % 200 == 100 { network.plan(.cut, for: nil, after: time) }
     }
     turn(until: seconds * Self.second)
     network.isCalm = true
@@ -142,10 +166,12 @@ struct FleetSimulation {
     guard let index = message.host else { return serve(message) }
     if case .kill = message.content { return network.isAlive(index) ? kill(index) : start(index) }
     guard network.isAlive(index) else { return }
+    if cut?.host == index, message.content.isFromAfar { return }
     let machine = hosts[index].machine
     var actions: [FleetMachine.Action] = []
     switch message.content {
     case .answer(let answer, let shard):
+      if case .append(_, .unknown) = answer { noteUnanswered(shard, by: index) }
       actions = machine.answer(answer, shard: shard, at: now, wallTime: wallTime(index))
     case .tail(let bytes, let shard, let sequence):
       actions = machine.received(bytes, shard: shard, at: sequence, now: now)
@@ -189,6 +215,7 @@ struct FleetSimulation {
     for action in actions {
       switch action {
       case .ask(let request, let shard): ask(request, of: shard, by: index)
+      case .send where cut?.host == index: break
       case .send(let bytes, to: .heartbeats):
         for other in hosts.indices where other != index { network.post(.heartbeat(bytes), to: other) }
       case .send(let bytes, to: .host(let id)):
@@ -196,7 +223,7 @@ struct FleetSimulation {
         if let other = hosts.firstIndex(where: { $0.id == id }) { network.post(.message(bytes), to: other) }
       case .send: violations.append("a message to nothing")
       case .want(let bytes, let stream, let leader):
-        if let other = hosts.firstIndex(where: { $0.id == leader }) {
+        if cut?.host != index, let other = hosts.firstIndex(where: { $0.id == leader }) {
           network.post(.want(bytes, stream: stream, leader: leader, from: index), to: other)
         }
         network.enqueue(.wantAnswer(stream: stream, leader: leader, false), to: index, after: Self.second)
@@ -227,6 +254,9 @@ struct FleetSimulation {
     }
     for (stream, _) in Self.streams where hosts[index].machine.mayFetch(stream) {
       hosts[index].mayFetchAt[stream] = now
+      if let cut, cut.host == index, cut.unanswered.contains(hosts[index].machine.shard(of: stream)) {
+        violations.append("host \(index) may fetch \(stream), and its log stores nothing")
+      }
     }
     guard let deadline = hosts[index].machine.deadline, deadline < hosts[index].tickAt else { return }
     hosts[index].tickAt = deadline
@@ -309,6 +339,7 @@ struct FleetSimulation {
       network.post(content, to: host, question: message.question)
     }
     switch message.content {
+    case .append(_, _, _, _, from: cut?.host), .gather(_, from: cut?.host), .interest(_, from: cut?.host): break
     case .append(let bytes, let shard, let after, let attempt, let host):
       let last = UInt64(entries[shard].count)
       guard after == last else {
@@ -318,7 +349,7 @@ struct FleetSimulation {
       answer(host, .answer(.append(attempt: attempt, .stored), shard: shard))
       for other in hosts.indices { network.post(.tail(bytes, shard: shard, last + 1), to: other) }
     case .readRequest(let shard, let after, let host):
-      let count = entries[shard].count
+      let count = count(of: shard, for: host)
       let last = network.replicaEnd(of: count)
       let start = min(Int(clamping: after), last)
       let found = (start..<min(last, start + 50)).map { (UInt64($0 + 1), entries[shard][$0]) }
@@ -328,24 +359,44 @@ struct FleetSimulation {
           .read(after: after, FleetEntries(entries: found, first: count == 0 ? 0 : 1, last: UInt64(last))), shard: shard
         ))
     case .claimRequest(let shard, let host):
-      let place = entries[shard].indices.last {
+      let count = count(of: shard, for: host)
+      let place = entries[shard].indices.prefix(count).last {
         if case .claim = (try? ShardEntry(entries[shard][$0]))?.content { true } else { false }
       }
       let claim = place.map { FleetClaim.found(entries[shard][$0], sequence: UInt64($0 + 1)) }
-      answer(host, .answer(.findClaim(claim ?? FleetClaim.none(last: UInt64(entries[shard].count))), shard: shard))
+      answer(host, .answer(.findClaim(claim ?? FleetClaim.none(last: UInt64(count))), shard: shard))
     case .gather(let shard, let host):
-      let answers = alive.compactMap { $0.machine.positionAnswer(shard: shard) }
+      let answers = reachable.compactMap { $0.machine.positionAnswer(shard: shard) }
       let newest = FleetNewest(last: UInt64(entries[shard].count), entry: entries[shard].last)
       answer(host, .answer(.gather(answers, newest), shard: shard))
     case .interest(let stream, let host):
-      answer(host, .interestAnswer(stream: stream, alive.contains { $0.shown.contains(stream) }))
+      answer(host, .interestAnswer(stream: stream, reachable.contains { $0.shown.contains(stream) }))
     case .restore:
       guard !network.isCalm else { return }
       let shard = Int(network.random.below(UInt64(Self.shardCount)))
       entries[shard].removeLast(network.lostCount(of: entries[shard].count))
       mayMiss = true
+    case .cut:
+      guard let leader = hosts.indices.first(where: { leads($0) }) else { return }
+      cut = Cut(host: leader, time: now, counts: entries.map(\.count))
+      network.plan(.heal, for: nil, after: 10 * Self.second)
+    case .heal: cut = nil
     default: break
     }
+  }
+
+  private func leads(_ index: Int) -> Bool {
+    network.isAlive(index) && Self.streams.contains { hosts[index].machine.isLeading($0.0) }
+  }
+
+  private func count(of shard: Int, for host: Int) -> Int {
+    if let cut, cut.host == host { cut.counts[shard] } else { entries[shard].count }
+  }
+
+  private mutating func noteUnanswered(_ shard: Int, by index: Int) {
+    guard let cut, cut.host == index, now >= cut.time + 2 * Self.second else { return }
+    self.cut?.unanswered.insert(shard)
+    unansweredCount += 1
   }
 
   // MARK: What must hold

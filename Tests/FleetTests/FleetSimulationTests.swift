@@ -29,6 +29,12 @@ import Testing
     #expect(run(seed, .init(lost: 100, repeated: 100, hasOtherDefinitions: true), hostCount: 5).violations == [])
   }
 
+  @Test(arguments: seeds(5))
+  func aLeaderThatIsCutOffDoesNotFetchAfterAnAppendWithoutAnAnswer(seed: UInt64) {
+    let simulation = run(seed, .init(kills: false, cutsOff: true))
+    #expect(simulation.violations == [] && simulation.unansweredCount > 0)
+  }
+
   @Test(arguments: seeds(1))
   func valuesLargerThanAMessageAreStoredOnce(seed: UInt64) {
     #expect(run(seed, .init(hasLargeValues: true)).violations == [])

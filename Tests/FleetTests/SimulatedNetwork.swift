@@ -26,6 +26,8 @@ struct Faults {
   var clockDifference: UInt64 = 3_600_000_000
   /// The engine's logs lose their last entries.
   var restoresOldLog = false
+  /// Leaders are cut off from the other hosts, each with its broker: this one answers reads, and stores nothing.
+  var cutsOff = false
   /// The engine checks the expected sequence number only when an entry arrives, as a subject-level check does.
   var hasBrokenFence = false
   /// Half of the hosts have another definition of the streams.
