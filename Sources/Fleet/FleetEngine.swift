@@ -34,7 +34,8 @@ package protocol FleetEngine: AnyObject {
     _ done: @escaping (ShardMachine.AppendResult) -> Void)
   /// Reads entries, beginning with the first one after this sequence number: as many as are there, up to
   /// `FleetEntries.maximumCount` of them and about `FleetEntries.byteCount`. Any replica may answer.
-  /// - Parameter done: with nil after a failure.
+  /// - Parameter done: with nil after a failure. Without entries, though the last one has a higher sequence number, if the
+  ///   replica that decides about appends has none either: they were removed.
   func read(_ shard: Int, after: UInt64, _ done: @escaping (FleetEntries?) -> Void)
   /// Finds the last entry that was appended as a claim. Any replica may answer.
   /// - Parameter done: with nil after a failure.

@@ -18,6 +18,7 @@ extension ShardMachine {
     }
     let isChained = entry?.former == position.checksum
     (position.sequence, position.checksum) = (position.sequence + 1, ShardEntry.checksum(of: bytes))
+    removedCount = 0
     self.position = position
     switch entry?.content {
     case .claim(let claim)? where isChained && position.epoch..<Self.numberLimit ~= entry?.epoch ?? 0:
@@ -40,6 +41,7 @@ extension ShardMachine {
     var outputs: [Output] = []
     while let first = submitted.first, first.isStored, let bytes = first.bytes {
       isInDoubt = false
+      position?.sequence += removedCount
       outputs += advance(to: bytes, at: now)
     }
     return outputs
@@ -115,7 +117,8 @@ extension ShardMachine {
       outputs.append(
         .ask(
           .append(
-            bytes, isClaim: submitted[place].isClaim, after: position.sequence + UInt64(place), attempt: attemptCount)))
+            bytes, isClaim: submitted[place].isClaim, after: position.sequence + removedCount + UInt64(place),
+            attempt: attemptCount)))
     }
     return outputs
   }
@@ -147,6 +150,7 @@ extension ShardMachine {
   mutating func rebase(isForVoids: Bool = false) -> [Output] {
     let wasLeading = role == .leading
     (role, position, parts, submitted, knownLast, isInDoubt) = (.following, nil, nil, [], 0, false)
+    removedCount = 0
     voidCount = isForVoids ? nil : 0
     isReading = false
     return (wasLeading ? [.resign] : []) + findClaim()
@@ -154,7 +158,7 @@ extension ShardMachine {
 
   mutating func gather() -> [Output] {
     let wasLeading = role == .leading
-    (role, submitted, voidCount, knownLast, isInDoubt) = (.gathering, [], 0, 0, false)
+    (role, submitted, voidCount, knownLast, isInDoubt, removedCount) = (.gathering, [], 0, 0, false, 0)
     isReading = true
     return (wasLeading ? [.resign] : []) + [.ask(.gather)]
   }

@@ -178,6 +178,10 @@ package struct ShardMachine {
   var voidCount: Int? = 0
   /// The highest sequence number that an append was refused for.
   var knownLast: UInt64 = 0
+  /// The end of the log when it had nothing after the position: its last entries were removed. Nil: it had.
+  var removedEnd: UInt64?
+  /// The entries between the position and a claim that is under way, which were removed.
+  var removedCount: UInt64 = 0
   /// When the leader was heard last, or the host has begun to wait for one.
   var heardAt: UInt64
   /// `heardAt` before the first of the claims that the host has tried since; nil: it has tried none.
@@ -380,9 +384,13 @@ package struct ShardMachine {
     guard role != .stopped, let next = self.position else { return outputs }
     position = next
     if last > position.sequence, !entries.isEmpty { return outputs + read() }
-    // A replica knows the log's end, and does not have the entries yet.
-    if last > position.sequence, retryAt == nil { retryAt = now + times.retry }
+    // A replica knows the log's end, and does not have the entries yet; or, if it says so again, they were removed.
+    let isRemoved = last > position.sequence && removedEnd == last
+    if last > position.sequence, retryAt == nil, !isRemoved { retryAt = now + times.retry }
+    removedEnd = last > position.sequence ? last : nil
     guard !submitted.isEmpty, retryAt == nil else { return outputs }
+    // No append can follow what was removed, but for a claim.
+    if isRemoved, knownLast == last { return outputs + gather() }
     // What has answered may not have the entries yet for which an append was refused. Another append tells.
     if knownLast > position.sequence {
       (knownLast, retryAt) = (0, now + times.retry)
@@ -478,7 +486,11 @@ package struct ShardMachine {
     role = .following
     guard answer.epoch < Self.numberLimit, answer.last < Self.numberLimit else { return [] }
     if let position {
-      if position.epoch == answer.epoch, position.sequence < answer.last { return read() }
+      if position.epoch == answer.epoch, position.sequence < answer.last {
+        // A host that has read what was removed claims the shard.
+        guard answer.lastEntry == nil, removedEnd == answer.last, answer.sequence < answer.last else { return read() }
+        removedCount = answer.last - position.sequence
+      }
       if position.epoch < answer.epoch || position.sequence > answer.last {
         note(lost: position.saved)
         return rebase()
@@ -491,8 +503,10 @@ package struct ShardMachine {
     }
     role = .claiming
     let lost = answer.lost > lost ? answer.lost : lost
+    // An entry that was removed before this host could read it is lost, too.
     let hasAll =
-      (position?.term ?? 0) > 0 && answer.sequence <= answer.last && lost <= (answer.epoch, answer.last)
+      removedCount == 0 && (position?.term ?? 0) > 0 && answer.sequence <= answer.last
+      && lost <= (answer.epoch, answer.last)
     let epoch = max(answer.epoch, lost.epoch)
     let heads = hasAll ? answer.heads : answer.newHeads
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: hasAll ? epoch : epoch + 1, at: now)

@@ -52,6 +52,34 @@ import Testing
     #expect(entries.map(\.content) == [.claim(ShardEntry.Claim(host: host, heads: [6]))])
   }
 
+  @Test func aHostClaimsALogWhoseLastEntriesWereRemovedInANewEpoch() throws {
+    let leader = try #require(HostID([UInt8](repeating: 1, count: 16)))
+    let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
+    let claim = ShardEntry(epoch: 1, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: [])))
+    var machine = ShardMachine(host: host, weight: 0, now: 0)
+    _ = machine.start()
+    _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
+    for sequence in [3, 1] as [UInt64] {
+      _ = machine.read(after: 1, [], first: 1, last: 3, at: 0)
+      _ = machine.tick(at: 250_000_000)
+      #expect(machine.read(after: 1, [], first: 1, last: 3, at: 250_000_000) == [])
+      #expect(machine.tick(at: machine.deadline ?? 0) == [.ask(.gather)])
+      let answer = ShardMachine.Gathered(
+        epoch: 1, sequence: sequence, heads: [5], newHeads: [6], last: 3, lastEntry: nil)
+      let outputs = machine.gathered(answer, at: 0)
+      guard sequence == 1 else {  // another host has read the entries, and claims the shard
+        #expect(outputs == [.ask(.read(after: 1))])
+        continue
+      }
+      guard case .ask(.append(let bytes, isClaim: true, after: 3, let attempt))? = outputs.first else {
+        throw NoAppend()
+      }
+      #expect(try ShardEntry(bytes).epoch == 2)
+      #expect(machine.appended(attempt: attempt, .stored, at: 0).contains(.adopt([6], isGap: false)))
+      #expect(machine.isLeading && machine.term == 4)
+    }
+  }
+
   // MARK: A leader that cannot append
 
   @Test func aLeaderMayNotFetchAfterAnAppendThatFailedUntilOneIsAcknowledged() throws {

@@ -48,6 +48,8 @@ struct ShardSimulation {
   private var network: SimulatedNetwork<Content>
   private var hosts: [Host] = []
   private var log: [[UInt8]] = []
+  /// The entries of the log that were removed.
+  private var removed: Set<Int> = []
   private var nextRecord: UInt64 = 1
   /// What holds after each entry of the log, by the rules as they are written.
   private var meanings: [Meaning] = []
@@ -205,14 +207,16 @@ struct ShardSimulation {
       let last = network.replicaEnd(of: log.count)
       let start = min(Int(clamping: after), last)
       let end = min(last, start + 50)
+      let found = (start..<end).filter { !removed.contains($0) }.map { (UInt64($0 + 1), log[$0]) }
       answer(
         host,
         .entries(
-          after: after, (start..<end).map { (UInt64($0 + 1), log[$0]) }, first: log.isEmpty ? 0 : 1, last: UInt64(last))
+          after: after, found, first: log.isEmpty ? 0 : 1, last: UInt64(last))
       )
     case .claimRequest(let host):
-      let claim = log.indices.last {
-        if case .claim = (try? ShardEntry(log[$0]))?.content { true } else { false }
+      let claim = log.indices.last { place in
+        guard !removed.contains(place), case .claim = (try? ShardEntry(log[place]))?.content else { return false }
+        return true
       }
       answer(host, claim.map { .claim(log[$0], UInt64($0 + 1)) } ?? .noClaim(last: UInt64(log.count)))
     case .gatherRequest(let host):
@@ -226,9 +230,14 @@ struct ShardSimulation {
         .gathered(
           .init(
             epoch: epoch, sequence: sequence, lost: lost, heads: Self.bytes(end), newHeads: Self.bytes(max(end, clock)),
-            last: UInt64(log.count), lastEntry: log.last)))
+            last: UInt64(log.count), lastEntry: removed.contains(log.count - 1) ? nil : log.last)))
     case .restore:
       guard !network.isCalm else { return }
+      if faults.removesLastEntries {
+        // Hosts that have not read a claim cannot follow until it is renewed, which the hosts here do not do.
+        if let last = log.last, case .part = (try? ShardEntry(last))?.content { removed.insert(log.count - 1) }
+        return
+      }
       log.removeLast(network.lostCount(of: log.count))
       meanings.removeLast(meanings.count - log.count)
       for index in hosts.indices { hosts[index].applied = nil }
@@ -282,10 +291,10 @@ struct ShardSimulation {
         violations.append("host \(index) has \(record) under id \(id), another host \(other.events[id] ?? 0)")
       }
       (hosts[index].events[id], hosts[index].end) = (record, id + 1)
-    } else if !faults.restoresOldLog {
+    } else if !faults.losesEntries {
       violations.append("host \(index) applied \(record) with id \(id), and is at \(hosts[index].end)")
     }
-    guard !faults.restoresOldLog else { return }
+    guard !faults.losesEntries else { return }
     let place = Int(sequence) - 1
     guard meanings.indices.contains(place), meanings[place].record == record else {
       return violations.append("host \(index) applied \(record), which is not at \(sequence) of the log")

@@ -24,6 +24,11 @@ import Testing
   }
 
   @Test(arguments: seeds(8))
+  func hostsAgreeAfterLastEntriesWereRemoved(seed: UInt64) {
+    #expect(run(seed, .init(removesLastEntries: true)).violations == [])
+  }
+
+  @Test(arguments: seeds(8))
   func hostsAgreeIfAFifthOfAllMessagesIsLost(seed: UInt64) {
     #expect(run(seed, .init(lost: 200, repeated: 200), hostCount: 5).violations == [])
   }

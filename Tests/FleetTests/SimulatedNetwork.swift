@@ -26,6 +26,8 @@ struct Faults {
   var clockDifference: UInt64 = 3_600_000_000
   /// The engine's logs lose their last entries.
   var restoresOldLog = false
+  /// Somebody removes the last entry of a log.
+  var removesLastEntries = false
   /// Leaders are cut off from the other hosts, each with its broker: this one answers reads, and stores nothing.
   var cutsOff = false
   /// The engine checks the expected sequence number only when an entry arrives, as a subject-level check does.
@@ -34,6 +36,8 @@ struct Faults {
   var hasOtherDefinitions = false
   /// Values are larger than one message.
   var hasLargeValues = false
+
+  var losesEntries: Bool { restoresOldLog || removesLastEntries }
 }
 
 /// The time of a simulation, the processes of its hosts, and the messages between them and the engine.
@@ -118,7 +122,7 @@ struct SimulatedNetwork<Content> {
   /// Plans the ends and beginnings of hosts, and losses of the engine's logs.
   mutating func planFaults(at step: UInt64, kill: Content, restore: Content) {
     if faults.kills, random.isOne(of: 100) { plan(kill, for: anyHost(), after: step) }
-    if faults.restoresOldLog, random.isOne(of: 300) { plan(restore, for: nil, after: step) }
+    if faults.losesEntries, random.isOne(of: 300) { plan(restore, for: nil, after: step) }
   }
 
   /// Asks the engine.

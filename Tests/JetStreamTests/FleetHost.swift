@@ -97,6 +97,16 @@ final class FleetHost: FleetEngineObserver, @unchecked Sendable {  // the engine
 
   func unsubscribe(from subject: FleetSubject) { loop.execute { [self] in engine.unsubscribe(from: subject) } }
 
+  func answer(_ request: ShardMachine.Request, of shard: Int) async -> ShardMachine.Answer {
+    switch request {
+    case .append(let bytes, let isClaim, let after, let attempt):
+      .append(attempt: attempt, await append(bytes, isClaim: isClaim, to: shard, after: after))
+    case .read(let after): .read(after: after, await read(shard, after: after))
+    case .findClaim: .findClaim(await findClaim(shard))
+    case .gather: .gather([], await newest(shard))
+    }
+  }
+
   /// A request to JetStream itself; nil without an answer.
   func request(_ subject: String, _ text: String) async -> String? {
     let answer: NATSMessage? = await answer { engine, done in

@@ -109,6 +109,66 @@ func connectedHost(_ broker: Broker, shards: Int = 1) async throws -> FleetHost 
     #expect(await host.append([1], after: 60) == .stored)
   }
 
+  /// A machine alone in its fleet, on a clock that each turn moves by 100 ms.
+  private final class LoneMachine {
+    let machine = FleetMachine(host: .random(), hostName: "a", shardCount: 1) { values, _ in values }
+    private let host: FleetHost
+    private var now: UInt64
+    private var stored: [UInt64] = []
+
+    init(_ host: FleetHost, at now: UInt64) { (self.host, self.now) = (host, now) }
+
+    private var wallTime: UInt64 { 1_000_000 + now / 1000 }
+
+    /// - Returns: whether it leads its shard, within a minute.
+    func lead() async -> Bool {
+      await perform(
+        machine.setStreams(
+          [.init(name: "s", definition: 1, kind: .continuous, canLead: true, end: 0)], at: now)
+          + machine.connected(at: now))
+      for _ in 0..<600 where !machine.isLeading("s") {
+        now += 100_000_000
+        await perform(machine.tick(at: now, wallTime: wallTime))
+      }
+      return machine.isLeading("s")
+    }
+
+    /// - Returns: the id of an event that it appends; nil: none.
+    func append(_ event: UInt8) async -> UInt64? {
+      await perform(machine.fetched([[event]], of: "s", at: now, wallTime: wallTime))
+      return stored.last
+    }
+
+    private func perform(_ actions: [FleetMachine.Action]) async {
+      for action in actions {
+        switch action {
+        case .ask(let request, let shard):
+          await perform(machine.answer(host.answer(request, of: shard), shard: shard, at: now, wallTime: wallTime))
+        case .store(_, _, let firstID, _, _): stored.append(firstID)
+        default: break
+        }
+      }
+    }
+  }
+
+  @Test(arguments: [[3], [2, 3]]) func removedLastEntriesDoNotKeepAHostFromLeading(removed: [Int]) async throws {
+    let broker = try await Broker()
+    let host = try await connectedHost(broker)
+    let former = LoneMachine(host, at: 0)
+    try #require(await former.lead())
+    let first = try #require(await former.append(1))
+    #expect(await former.append(2) == first + 1)
+    for sequence in removed {
+      #expect(
+        await host.request("$JS.API.STREAM.MSG.DELETE.streamd-test-0", "{\"seq\":\(sequence)}")?
+          .contains("\"success\":true") == true)
+    }
+    let next = LoneMachine(host, at: 100_000_000_000)
+    #expect(await next.lead())
+    // The ids of what was removed are not used again.
+    #expect(await next.append(3) ?? 0 > first + 1)
+  }
+
   @Test func readOfEvictedEntriesBeginsWithTheOldest() async throws {
     let broker = try await Broker()
     var options = options(broker)
