@@ -1,0 +1,273 @@
+/* Requests, and the frames of the daemon for them. No system call on a descriptor: see connection.c. */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* --- requests --- */
+
+bool is_valid_name(const char *name, size_t limit) {
+  size_t size = strnlen(name, limit + 1);
+  return size > 0 && size <= limit;
+}
+
+int request_init(struct request *r, sdm *c, enum kind kind, const char *stream) {
+  *r = (struct request){.c = c, .references = 1, .kind = kind, .stream = strdup(stream)};
+  if (!r->stream) return fail(c, -ENOMEM, "no memory is left");
+  r->next = c->requests;
+  if (r->next) r->next->previous = r;
+  c->requests = r;
+  if (kind != GET) sdm_ref(c); /* the connection owns that */
+  return 0;
+}
+
+static struct request **bucket(sdm *c, uint32_t id) { return &c->buckets[id / 2 % BUCKETS]; }
+
+struct request *request_with(sdm *c, uint32_t id) {
+  struct request *r = *bucket(c, id);
+  while (r && r->id != id) r = r->in_bucket;
+  return r;
+}
+
+uint32_t new_id(sdm *c) {
+  if (c->next_id > CREDIT_UNLIMITED) return 0;
+  uint32_t id = c->next_id;
+  c->next_id += 2;
+  return id;
+}
+
+void request_opened(struct request *r, uint32_t id) {
+  r->id = id;
+  r->phase = OPEN;
+  r->retry_at = 0;
+  r->in_bucket = *bucket(r->c, id);
+  *bucket(r->c, id) = r;
+}
+
+void request_closed(struct request *r) {
+  r->c->fragment_bytes -= buffer_size(&r->fragments);
+  buffer_clear(&r->fragments);
+  r->has_fragments = r->ends_with_fragments = false;
+  r->fragment_metadata = 0;
+  if (!r->id) return;
+  struct request **place = bucket(r->c, r->id);
+  while (*place != r) place = &(*place)->in_bucket;
+  *place = r->in_bucket;
+  r->id = 0;
+}
+
+void request_end(struct request *r, int code, const char *sentence) {
+  request_closed(r);
+  r->phase = ENDED;
+  r->outcome = code;
+  r->sentence = strdup(sentence);
+}
+
+int outcome_of(struct request *r) {
+  return fail(r->c, r->outcome, "%s", r->sentence && r->sentence[0] ? r->sentence : strerror(-r->outcome));
+}
+
+void request_release(struct request *r) {
+  sdm *c = r->c;
+  if (r->phase == OPEN && c->process == getpid()) {
+    if (r->kind == PUBLISHER) publisher_leave((sdm_publisher *)r);
+    else frame_plain(&c->output, r->id, FRAME_CANCEL, 0);
+    connection_flush(c);
+  }
+  request_closed(r);
+  if (r->previous) r->previous->next = r->next;
+  else c->requests = r->next;
+  if (r->next) r->next->previous = r->previous;
+  switch (r->kind) {
+    case SUBSCRIPTION: subscription_free((sdm_subscription *)r); break;
+    case PUBLISHER: publisher_free((sdm_publisher *)r); break;
+    case GET: buffer_clear(&((struct get *)r)->data); break;
+  }
+  bool is_owned = r->kind == GET;
+  free(r->stream);
+  free(r->sentence);
+  free(r);
+  if (!is_owned) sdm_unref(c);
+}
+
+/* --- the daemon's frames --- */
+
+static const char *deliver(struct request *r, const uint8_t *metadata, size_t metadata_size, const uint8_t *data, size_t size) {
+  switch (r->kind) {
+    case SUBSCRIPTION: return subscription_payload((sdm_subscription *)r, metadata, metadata_size, data, size);
+    case PUBLISHER: return publisher_payload((sdm_publisher *)r, data, size);
+    case GET: return get_payload((struct get *)r, metadata, metadata_size, data, size);
+  }
+  return NULL;
+}
+
+static void complete(struct request *r) {
+  if (r->phase != OPEN) return;
+  switch (r->kind) {
+    case SUBSCRIPTION: subscription_complete((sdm_subscription *)r); break;
+    case PUBLISHER: publisher_complete((sdm_publisher *)r); break;
+    case GET: request_end(r, -ENODATA, "the stream has ended without an event"); break;
+  }
+}
+
+/* Adds a fragment: metadata comes first, then data. */
+static const char *gather(struct request *r, const struct frame *f) {
+  size_t so_far = buffer_size(&r->fragments), more = f->metadata_size + f->size;
+  if (!r->has_fragments && r->kind == SUBSCRIPTION && !((sdm_subscription *)r)->open)
+    return "the daemon has sent more events than were requested";
+  if (f->metadata_size && so_far > r->fragment_metadata) return "a fragment has metadata after data";
+  if (so_far + more > EVENT_LIMIT) return "an event has more than 64 MiB";
+  if (r->c->fragment_bytes + more > FRAGMENTS_LIMIT) return "too many bytes of partial events";
+  r->has_fragments = true;
+  buffer_append(&r->fragments, f->metadata, f->metadata_size);
+  buffer_append(&r->fragments, f->data, f->size);
+  if (r->fragments.failed) return "no memory is left for an event";
+  r->fragment_metadata += f->metadata_size;
+  r->c->fragment_bytes += more;
+  r->ends_with_fragments |= (f->flags & FLAG_COMPLETE) != 0;
+  return NULL;
+}
+
+static const char *receive_payload(sdm *c, const struct frame *f) {
+  struct request *r = request_with(c, f->id);
+  if (!r) return NULL; /* it was released, and its CANCEL is on the way */
+  bool completes = (f->flags & FLAG_COMPLETE) != 0;
+  const char *violation = NULL;
+  if ((f->flags & FLAG_FOLLOWS) || r->has_fragments) {
+    violation = gather(r, f);
+    if (violation || (f->flags & FLAG_FOLLOWS)) return violation;
+    completes = r->ends_with_fragments;
+    struct buffer whole = r->fragments;
+    size_t metadata = r->fragment_metadata;
+    c->fragment_bytes -= buffer_size(&whole);
+    r->fragments = (struct buffer){0};
+    r->has_fragments = r->ends_with_fragments = false;
+    r->fragment_metadata = 0;
+    const uint8_t *content = whole.bytes ? buffer_content(&whole) : (const uint8_t *)"";
+    violation = deliver(r, content, metadata, content + metadata, buffer_size(&whole) - metadata);
+    buffer_clear(&whole);
+  } else if (f->flags & FLAG_NEXT) {
+    violation = deliver(r, f->metadata, f->metadata_size, f->data, f->size);
+  } else if (!completes) {
+    return "a payload has neither a value nor an end";
+  }
+  if (!violation && completes) complete(r);
+  return violation;
+}
+
+/* An ERROR for the connection is the last frame that is read. */
+static void receive_error(sdm *c, const struct frame *f) {
+  char sentence[ERROR_BYTES];
+  copy_sentence(sentence, sizeof sentence, f->data, f->size);
+  struct request *r = request_with(c, f->id);
+  if (!f->id) {
+    c->is_closed = true;
+    c->close_code = errno_of_close(f->number, sentence);
+    if (f->number == 0x003 && c->was_accepted) c->close_code = 0; /* the daemon may admit it later */
+    memcpy(c->reason, sentence, sizeof sentence);
+    if (!c->reason[0]) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)"the daemon has closed the connection", 36);
+  } else if (r) {
+    switch (r->kind) {
+      case SUBSCRIPTION: subscription_error((sdm_subscription *)r, f->number, sentence); break;
+      case PUBLISHER: publisher_error((sdm_publisher *)r, f->number, sentence); break;
+      case GET: request_end(r, errno_of_refusal(f->number, sentence, r->stream), sentence); break;
+    }
+  }
+}
+
+static const char *receive_frame(sdm *c, const struct frame *f) {
+  struct request *r;
+  switch (f->type) {
+    case FRAME_PAYLOAD: return receive_payload(c, f);
+    case FRAME_KEEPALIVE:
+      if (f->flags & FLAG_RESPOND) frame_keepalive(&c->output, false, f->data, f->size);
+      return NULL;
+    case FRAME_ERROR: receive_error(c, f); return NULL;
+    case FRAME_REQUEST_N:
+      r = request_with(c, f->id);
+      if (r && r->kind == PUBLISHER) return publisher_credit((sdm_publisher *)r, f->number);
+      return NULL;
+    case FRAME_CANCEL:
+      r = request_with(c, f->id);
+      if (r && r->kind == PUBLISHER) request_end(r, -ECANCELED, "the daemon accepts no more values");
+      return NULL;
+    default: return NULL;
+  }
+}
+
+const char *protocol_receive(sdm *c) {
+  const uint8_t *bytes = buffer_content(&c->input);
+  size_t size = buffer_size(&c->input), offset = 0;
+  const char *violation = NULL;
+  while (size - offset >= 3 && !c->is_closed && !violation) {
+    size_t length = (size_t)number_at(bytes + offset, 3);
+    if (length > size - offset - 3 && length >= 6) break;
+    struct frame f;
+    violation = frame_read(&f, bytes + offset + 3, length);
+    if (!violation) violation = receive_frame(c, &f);
+    if (!violation && !c->is_closed) {
+      c->was_accepted = true;
+      c->losses = 0;
+    }
+    offset += 3 + length;
+  }
+  if (!violation) buffer_consume(&c->input, offset);
+  return violation;
+}
+
+void protocol_send(sdm *c) {
+  if (c->state != CONNECTED) return;
+  uint64_t now = 0;
+  c->is_due = false;
+  for (struct request *r = c->requests; r; r = r->next) {
+    if (r->phase == READY && r->retry_at) {
+      if (!now) now = now_usec();
+      if (r->retry_at > now) continue;
+    }
+    switch (r->kind) {
+      case SUBSCRIPTION: subscription_grant((sdm_subscription *)r); break;
+      case PUBLISHER: publisher_send((sdm_publisher *)r); break;
+      case GET: if (r->phase == READY) get_send((struct get *)r); break;
+    }
+  }
+}
+
+/* --- the end of a connection --- */
+
+static bool can_resume(const struct request *r) {
+  if (r->phase == ENDED) return false;
+  if (r->kind == SUBSCRIPTION) return subscription_can_resume((const sdm_subscription *)r);
+  return r->kind == PUBLISHER && ((const sdm_publisher *)r)->name;
+}
+
+void protocol_over(sdm *c, int code, const char *reason) {
+  if (reason != c->reason) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)reason, strlen(reason));
+  c->state = OVER;
+  c->outcome = code;
+  for (struct request *r = c->requests; r; r = r->next)
+    if (r->phase != ENDED) request_end(r, code, c->reason);
+}
+
+void protocol_lost(sdm *c, const char *reason) {
+  bool resumes = false;
+  for (struct request *r = c->requests; r; r = r->next) resumes |= can_resume(r);
+  if (!resumes) {
+    protocol_over(c, -ECONNRESET, reason);
+    return;
+  }
+  if (reason != c->reason) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)reason, strlen(reason));
+  for (struct request *r = c->requests; r; r = r->next) {
+    if (r->phase == ENDED) continue;
+    if (r->kind == GET) {
+      request_closed(r);
+      r->phase = READY;
+    } else if (!can_resume(r)) {
+      request_end(r, -ECONNRESET, c->reason);
+    } else if (r->kind == SUBSCRIPTION) {
+      subscription_resume((sdm_subscription *)r);
+    } else {
+      publisher_resume((sdm_publisher *)r);
+    }
+  }
+}

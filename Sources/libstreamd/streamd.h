@@ -1,0 +1,142 @@
+/* streamd.h: subscribe to, read and publish the streams of streamd(8). C11 and C++; link with -lstreamd (pkg-config streamd).
+ *
+ * Errors. A function that returns int returns 0 or more, or a negative errno; sdm_error() then has one sentence, the daemon's if it gave one.
+ *   -ENODATA       the stream has completed; every event was delivered      -ENOENT      no stream of this name
+ *   -EACCES        the access rules do not admit this user                  -EINVAL      an argument, an option, an id no event has yet; size is wrong
+ *   -ENOBUFS       events were lost with SDM_ON_LAG_FAIL; this reader       -EOPNOTSUPP  the stream accepts no values
+ *                  stalled a lossless stream for block_timeout             -EMSGSIZE    a value exceeds the stream's buffer or max_request
+ *   -EIO           the source has failed permanently                        -EDQUOT      a limit of this user or connection: requests, names, no space
+ *   -ECANCELED     the daemon stopped, the stream was removed, another      -EAGAIN      the queue of unsent values is full: sdm_flush, or wait
+ *                  publisher has the name                                   -ETIMEDOUT   the time is over; -EINTR: a signal handler has run
+ *   -ECONNREFUSED, -ENOENT, -EACCES of connect(2); -ECONNRESET: the connection is lost, and nothing on it reconnects; -EPROTO: the peer is not streamd
+ *   -EBADF         the object has ended: sdm_next() and the like after their last error or -ENODATA return that result again, other calls -EBADF
+ * Threads and processes. Objects of different connections may be used at the same time; a connection and the objects made from it by one thread
+ * at a time. No threads, no global state, no signal (SIGPIPE included), no output, no exit; all descriptors are close-on-exec. After fork(2) the
+ * child may only unref. Times are microseconds: UINT64_MAX without a limit, 0 without waiting.
+ * Lifetime. What a subscription or publisher needs of its connection stays until they are unref'd. `*ret` is written on success only. */
+#ifndef STREAMD_H
+#define STREAMD_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define SDM_VERSION_MAJOR 0
+#define SDM_VERSION_MINOR 1
+#define SDM_GAP_UNKNOWN UINT64_MAX /* of sdm_event.gap: events were lost, and the daemon cannot know how many */
+#define SDM_UNLIMITED UINT32_MAX   /* for sdm_request() */
+
+typedef struct sdm sdm;                           /* a connection */
+typedef struct sdm_subscription sdm_subscription; /* events by the socket, at this client's credit */
+typedef struct sdm_publisher sdm_publisher;       /* values, confirmed */
+
+typedef enum sdm_kind {
+  SDM_EVENT = 0,
+  SDM_MARKER = 1 /* no event: every event up to `id` was delivered (option marker); size is 0, time the present */
+} sdm_kind;
+
+typedef enum sdm_from {
+  SDM_FROM_REPLAY = 0, /* the stream's last `replay` events, then new ones */
+  SDM_FROM_LATEST,     /* the newest event, then new ones */
+  SDM_FROM_NEW,        /* new ones */
+  SDM_FROM_STATE,      /* the newest event of each key, then every later event */
+  SDM_FROM_ID,         /* the stored events after id `since` */
+  SDM_FROM_TIME,       /* the stored events since `since`, microseconds since the Unix epoch */
+  SDM_FROM_AGO         /* the stored events of the last `since` microseconds */
+} sdm_from;
+
+typedef enum sdm_on_lag {
+  SDM_ON_LAG_DEFAULT = 0, /* as the stream is configured, else skip */
+  SDM_ON_LAG_SKIP,        /* continue with the oldest stored event; `gap` counts what was missed */
+  SDM_ON_LAG_LATEST,      /* continue with the newest */
+  SDM_ON_LAG_FAIL         /* end with -ENOBUFS */
+} sdm_on_lag;
+
+typedef struct sdm_event {
+  uint64_t id;       /* rises; a step above 1 is no loss by itself: see gap */
+  uint64_t time;     /* when the daemon received it, microseconds since the Unix epoch */
+  const void *data;  /* `size` bytes, never NULL, aligned to 1; valid until the next call on the object that returned the event */
+  size_t size;
+  uint64_t gap;      /* events that this reader missed directly before this one, or SDM_GAP_UNKNOWN; 0: none */
+  uint64_t left_out; /* events that the filter left out since the last delivery; 0 without `where` */
+  uint32_t kind;     /* sdm_kind */
+  uint32_t reserved0;
+  uint64_t reserved[2];
+} sdm_event;
+
+/* Initialize with SDM_OPTIONS_INIT, then set members. NULL in place of options: SDM_OPTIONS_INIT. */
+typedef struct sdm_options {
+  size_t size;       /* sizeof(sdm_options) where the program was compiled. Later versions have more members: what a smaller size lacks has its
+                        default; of a larger size the library accepts what it does not know if it is zero, else -EINVAL */
+  sdm_from from;
+  sdm_on_lag on_lag;
+  uint64_t since;    /* for SDM_FROM_ID, _TIME and _AGO */
+  const char *where; /* a filter, JSON text as WIRE.md has it, such as {"/symbol":"AAPL"}; NULL: all events */
+  bool marker;       /* deliver markers */
+  bool reconnect;    /* after a loss of the connection: connect again (0.1 s to 5 s, with jitter, without end), and resume after the last
+                        delivered id with the credit that remained; nothing is repeated, and what was lost is `gap`. Also if the daemon
+                        stops. A loss within a state is -ECONNRESET: keys may have been removed since */
+  uint32_t window;   /* credit that the library keeps open by itself, renewed as events are taken; 0: none, sdm_request() alone
+                        grants */
+} sdm_options;
+#define SDM_OPTIONS_INIT { sizeof(sdm_options), SDM_FROM_REPLAY, SDM_ON_LAG_DEFAULT, 0, NULL, false, true, 0 }
+
+/* --- connection --- */
+/* NULL: $STREAMD_SOCKET, then /run/streamd/streamd.sock. "unix:/path", "/path", "tcp:host:port", "tcp:[address]:port". Blocks until connected,
+ * at most 10 s. A relative path, an empty string or another scheme: -EINVAL. Refusals that the daemon sends later are errors of later calls. */
+int sdm_connect(sdm **ret, const char *address);
+sdm *sdm_ref(sdm *c);
+sdm *sdm_unref(sdm *c);                         /* returns NULL; NULL is ignored, here and below */
+const char *sdm_error(const sdm *c);            /* of the last call on c or on an object of it that failed; never NULL; valid until the next call */
+int sdm_is_connected(sdm *c);                   /* 1; 0 while it reconnects; -ECONNRESET */
+int sdm_set_timeout(sdm *c, uint64_t usec);     /* for sdm_get(); without limit by default */
+/* One descriptor for the life of c, the same over reconnects; readable when sdm_process() has work, timers (keepalive, reconnect) included.
+ * sdm_next() makes no system call. So while only taking events can continue a subscription, it is also readable at once if some were
+ * taken since the last sdm_process(), else after 1 ms to 1 s: the credit that they renew must be sent. */
+int sdm_get_fd(sdm *c);
+int sdm_get_events(sdm *c);                     /* what to poll it for: POLLIN */
+/* Receives and sends what is possible without blocking. 1: something was done, 0: nothing; an error: the connection has ended. */
+int sdm_process(sdm *c);
+/* Waits until sdm_process() has work. 1; 0: the time is over; -EINTR. What has arrived and is not taken is no work. */
+int sdm_wait(sdm *c, uint64_t usec);
+/* The newest event, or the first one if there is none yet. 0. Blocks; -EINTR, -ETIMEDOUT. `data` until the next sdm_get() on c. Asks
+ * again after a loss if c reconnects. */
+int sdm_get(sdm *c, const char *stream, sdm_event *e);
+
+/* --- subscription --- */
+/* Does not block. The request is sent with its first credit, and refused as a result of sdm_next(): "from" counts from that moment. */
+int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream, const sdm_options *o);
+int sdm_request(sdm_subscription *s, uint32_t n);   /* adds n, saturating; SDM_UNLIMITED: for ever, while at most about 8 MiB wait to be taken. 0: -EINVAL. A marker costs one, too */
+/* Takes what sdm_process() has received; no system call. 1: *e is the next event or marker, 0: none now, -ENODATA, or how it ended. */
+int sdm_next(sdm_subscription *s, sdm_event *e);
+/* As many as have arrived, at most n: their number. All stay valid until the next call. An error comes after the events before it. */
+int sdm_next_batch(sdm_subscription *s, sdm_event *events, size_t n);
+sdm_subscription *sdm_subscription_ref(sdm_subscription *s);
+sdm_subscription *sdm_subscription_unref(sdm_subscription *s);   /* the last one cancels */
+
+/* --- publisher --- */
+/* Does not block. name: 1 to 48 bytes: values are numbered under it, kept until they are confirmed, and sent again after a loss of the
+ * connection, which is restored: none is lost or repeated, over a restart or kill of the daemon. NULL: unnamed; a lost connection is
+ * -ECONNRESET, and the values that were not confirmed may or may not be in the stream. */
+int sdm_publisher_new(sdm *c, sdm_publisher **ret, const char *stream, const char *name);
+/* Copies the value into a queue of at most 4,096 values and 8 MiB (or one value), which credit from the daemon drains; sends what is possible
+ * without blocking. A named publisher's values stay in the queue until they are confirmed. 0; -EAGAIN: the queue is full; -EMSGSIZE at once for what no request may have, else from sdm_flush(). */
+int sdm_publish(sdm_publisher *p, const void *data, size_t size);
+/* Waits until every value so far is in the stream. 0; -ETIMEDOUT, -EINTR: call again. Without a value: until the daemon has replied. */
+int sdm_flush(sdm_publisher *p, uint64_t usec);
+/* *number: the last value that is known to be in the stream: for a named publisher its number, which counts over all processes that used the
+ * name (so a program continues its input after it), else this publisher's count. -EAGAIN until the daemon has replied. */
+int sdm_confirmed(sdm_publisher *p, uint64_t *number);
+sdm_publisher *sdm_publisher_ref(sdm_publisher *p);
+sdm_publisher *sdm_publisher_unref(sdm_publisher *p);   /* does not wait: values that were not flushed may be lost */
+
+/* For __attribute__((cleanup(sdm_unrefp))) and the like. */
+static inline void sdm_unrefp(sdm **p) { sdm_unref(*p); }
+static inline void sdm_subscription_unrefp(sdm_subscription **p) { sdm_subscription_unref(*p); }
+static inline void sdm_publisher_unrefp(sdm_publisher **p) { sdm_publisher_unref(*p); }
+#ifdef __cplusplus
+}
+#endif
+#endif
