@@ -22,7 +22,6 @@ const char *frame_read(struct frame *f, const uint8_t *bytes, size_t size) {
   if (size < 6) return "a frame has fewer than 6 bytes";
   unsigned head = (unsigned)number_at(bytes + 4, 2);
   *f = (struct frame){.id = (uint32_t)number_at(bytes, 4), .type = head >> 10, .flags = head & 0x3ff};
-  if (f->id > CREDIT_UNLIMITED) return "a stream id has 32 bits";
   bytes += 6;
   size -= 6;
   f->data = bytes;

@@ -254,7 +254,7 @@ struct sdm {
   uint64_t untaken_bytes;
   struct buffer input, output;
   uint32_t next_id;
-  struct request *requests;
+  struct request *requests, *last_request;
   struct request *buckets[BUCKETS];
   struct segment *spare;
   struct get *get;

@@ -15,9 +15,10 @@ bool is_valid_name(const char *name, size_t limit) {
 int request_init(struct request *r, sdm *c, enum kind kind, const char *stream) {
   *r = (struct request){.c = c, .references = 1, .kind = kind, .stream = strdup(stream)};
   if (!r->stream) return fail(c, -ENOMEM, "no memory is left");
-  r->next = c->requests;
-  if (r->next) r->next->previous = r;
-  c->requests = r;
+  r->previous = c->last_request; /* requests are sent again in the order in which they were made */
+  if (r->previous) r->previous->next = r;
+  else c->requests = r;
+  c->last_request = r;
   if (kind != GET) sdm_ref(c); /* the connection owns that */
   return 0;
 }
@@ -79,6 +80,7 @@ void request_release(struct request *r) {
   if (r->previous) r->previous->next = r->next;
   else c->requests = r->next;
   if (r->next) r->next->previous = r->previous;
+  else c->last_request = r->previous;
   switch (r->kind) {
     case SUBSCRIPTION: subscription_free((sdm_subscription *)r); break;
     case PUBLISHER: publisher_free((sdm_publisher *)r); break;
@@ -196,13 +198,19 @@ static const char *receive_frame(sdm *c, const struct frame *f) {
   }
 }
 
+static const char *check_id(const sdm *c, uint32_t id) {
+  return id && (id % 2 == 0 || id >= c->next_id) ? "a frame has the id of a request that was not made" : NULL;
+}
+
 const char *protocol_receive(sdm *c) {
   const uint8_t *bytes = buffer_content(&c->input);
   size_t size = buffer_size(&c->input), offset = 0;
   const char *violation = NULL;
   while (size - offset >= 3 && !c->is_closed && !violation) {
     size_t length = (size_t)number_at(bytes + offset, 3);
-    if (length > size - offset - 3 && length >= 6) break;
+    /* The id is checked before the whole frame is there: a peer that is no streamd may send a large length. */
+    if (size - offset >= 7 && length >= 6) violation = check_id(c, (uint32_t)number_at(bytes + offset + 3, 4));
+    if (violation || (length > size - offset - 3 && length >= 6)) break;
     struct frame f;
     violation = frame_read(&f, bytes + offset + 3, length);
     if (!violation) violation = receive_frame(c, &f);
