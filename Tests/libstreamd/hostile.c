@@ -1,0 +1,462 @@
+/* The library against a daemon that this program plays, byte by byte, in one thread: what violates the protocol, what is lost and
+ * resumed, and the sentences that tell refusals apart. `run` compiles it with KEEPALIVE and lifetimes of 0.2 s and 0.6 s. */
+#include "check.h"
+#include "internal.h"
+
+#include <poll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static char path[108];
+static int listening;
+
+struct peer {
+  sdm *c;
+  int socket;
+  struct buffer input; /* what the library has sent */
+};
+
+static void listen_at(void) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  memcpy(address.sun_path, path, strlen(path));
+  listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  unlink(path);
+  CHECK(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, 8) == 0);
+}
+
+static void take_socket(struct peer *p) {
+  struct pollfd one = {.fd = listening, .events = POLLIN};
+  CHECK(poll(&one, 1, 10000) == 1);
+  p->socket = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+  CHECK(p->socket >= 0);
+  buffer_clear(&p->input);
+}
+
+static struct peer connected(void) {
+  struct peer p = {0};
+  EQUAL(sdm_connect(&p.c, path), 0);
+  take_socket(&p);
+  return p;
+}
+
+static void put_away(struct peer *p) {
+  close(p->socket);
+  buffer_clear(&p->input);
+  sdm_unref(p->c);
+}
+
+/* Sends bytes; the library processes them meanwhile. */
+static void put_bytes(struct peer *p, const void *bytes, size_t size) {
+  for (size_t sent = 0; sent < size;) {
+    ssize_t count = send(p->socket, (const char *)bytes + sent, size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count < 0 && errno != EAGAIN) return; /* the library has closed */
+    if (count > 0) sent += (size_t)count;
+    while (sdm_process(p->c) > 0) {}
+  }
+}
+
+static void put(struct peer *p, struct buffer *out) {
+  put_bytes(p, buffer_content(out), buffer_size(out));
+  buffer_clear(out);
+}
+
+static void put_frame(struct buffer *out, uint32_t id, unsigned type, unsigned flags, const void *content, size_t size) {
+  buffer_put(out, size + 6, 3);
+  buffer_put(out, id, 4);
+  buffer_put(out, type << 10 | flags, 2);
+  buffer_append(out, content, size);
+}
+
+/* An event with 16 bytes of metadata and `more` of them. */
+static void put_event(struct buffer *out, uint32_t id, uint64_t number, const void *more, size_t more_size, const char *data) {
+  struct buffer content = {0};
+  buffer_put(&content, 16 + more_size, 3);
+  buffer_put(&content, number, 8);
+  buffer_put(&content, 1000 + number, 8);
+  buffer_append(&content, more, more_size);
+  buffer_append(&content, data, strlen(data));
+  put_frame(out, id, FRAME_PAYLOAD, FLAG_NEXT | FLAG_METADATA, buffer_content(&content), buffer_size(&content));
+  buffer_clear(&content);
+}
+
+static void put_error(struct peer *p, uint32_t id, uint32_t code, const char *sentence) {
+  struct buffer out = {0};
+  frame_error(&out, id, code, sentence);
+  put(p, &out);
+}
+
+/* The next frame that the library has sent, of this type; others before it are skipped. */
+static struct frame sent(struct peer *p, unsigned type, const uint8_t **content, size_t *size) {
+  for (;;) {
+    const uint8_t *bytes = buffer_content(&p->input);
+    size_t have = buffer_size(&p->input), length = have >= 3 ? (size_t)number_at(bytes, 3) : SIZE_MAX;
+    if (have >= 3 && length <= have - 3) {
+      struct frame f = {.id = (uint32_t)number_at(bytes + 3, 4), .type = (unsigned)number_at(bytes + 7, 2) >> 10,
+                        .flags = (unsigned)number_at(bytes + 7, 2) & 0x3ff};
+      *content = bytes + 9;
+      *size = length - 6;
+      p->input.start += 3 + length; /* the bytes stay where they are */
+      if (f.type == type) return f;
+      continue;
+    }
+    struct pollfd one = {.fd = p->socket, .events = POLLIN};
+    while (poll(&one, 1, 10) == 0) CHECK(sdm_process(p->c) > INT32_MIN);
+    uint8_t *room = buffer_reserve(&p->input, 65536);
+    ssize_t count = recv(p->socket, room, 65536, 0);
+    CHECK(count > 0);
+    p->input.end += (size_t)count;
+  }
+}
+
+static sdm_subscription *subscribed(struct peer *p, bool reconnect, uint32_t credit) {
+  sdm_subscription *s = NULL;
+  sdm_options o = SDM_OPTIONS_INIT;
+  o.reconnect = reconnect;
+  EQUAL(sdm_subscribe(p->c, &s, "quotes", &o), 0);
+  EQUAL(sdm_request(s, credit), 0);
+  return s;
+}
+
+/* --- violations --- */
+
+static void add_http(struct buffer *b) { buffer_append(b, "HTTP/1.1 400 Bad Request\r\n\r\n", 28); }
+static void add_short(struct buffer *b) { buffer_append(b, "\0\0\5\0\0\0\0\0", 8); }
+static void add_even(struct buffer *b) { put_event(b, 2, 1, NULL, 0, "x"); }
+static void add_unmade(struct buffer *b) { put_event(b, 3, 1, NULL, 0, "x"); }
+static void add_negative(struct buffer *b) { put_event(b, 0x80000001, 1, NULL, 0, "x"); }
+static void add_long_metadata(struct buffer *b) { put_frame(b, 1, FRAME_PAYLOAD, FLAG_NEXT | FLAG_METADATA, "\xff\xff\xff----------------", 19); }
+static void add_cut_metadata(struct buffer *b) { put_frame(b, 1, FRAME_PAYLOAD, FLAG_NEXT | FLAG_METADATA, "\0\0", 2); }
+static void add_no_metadata(struct buffer *b) { put_frame(b, 1, FRAME_PAYLOAD, FLAG_NEXT, "data", 4); }
+static void add_odd_metadata(struct buffer *b) { put_event(b, 1, 1, "1234567", 7, "x"); }
+static void add_too_many(struct buffer *b) { for (uint64_t i = 1; i <= 5; i++) put_event(b, 1, i, NULL, 0, "x"); }
+static void add_nothing(struct buffer *b) { put_frame(b, 1, FRAME_PAYLOAD, 0, "", 0); }
+static void add_late_metadata(struct buffer *b) {
+  put_frame(b, 1, FRAME_PAYLOAD, FLAG_NEXT | FLAG_FOLLOWS, "data", 4);
+  put_event(b, 1, 1, NULL, 0, "x");
+}
+static void add_setup(struct buffer *b) { frame_setup(b); }
+static void add_zero_credit(struct buffer *b) { frame_number(b, 1, FRAME_REQUEST_N, 0); }
+static void add_short_error(struct buffer *b) { put_frame(b, 0, FRAME_ERROR, 0, "abc", 3); }
+static void add_short_keepalive(struct buffer *b) { put_frame(b, 0, FRAME_KEEPALIVE, 0, "1234567", 7); }
+static void add_large(struct buffer *b) {
+  char *part = calloc(1, 8 << 20);
+  for (int i = 0; i < 9; i++) put_frame(b, 1, FRAME_PAYLOAD, FLAG_NEXT | FLAG_FOLLOWS, part, 8 << 20);
+  free(part);
+}
+
+static void violations(void) {
+  const struct { void (*add)(struct buffer *); const char *sentence; } cases[] = {
+      {add_http, "a frame has the id of a request that was not made"},
+      {add_short, "a frame has fewer than 6 bytes"},
+      {add_even, "a frame has the id of a request that was not made"},
+      {add_unmade, "a frame has the id of a request that was not made"},
+      {add_negative, "a frame has the id of a request that was not made"},
+      {add_long_metadata, "the metadata of a payload is longer than its frame"},
+      {add_cut_metadata, "a payload ends inside the length of its metadata"},
+      {add_no_metadata, "the metadata of an event has an unexpected length"},
+      {add_odd_metadata, "the metadata of an event has an unexpected length"},
+      {add_too_many, "the daemon has sent more events than were requested"},
+      {add_nothing, "a payload has neither a value nor an end"},
+      {add_late_metadata, "a fragment has metadata after data"},
+      {add_setup, "a frame has a type that a server does not send"},
+      {add_zero_credit, "a REQUEST_N is out of range"},
+      {add_short_error, "an ERROR has no code"},
+      {add_short_keepalive, "a KEEPALIVE is malformed"},
+      {add_large, "an event has more than 64 MiB"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct peer p = connected();
+    sdm_subscription *s = subscribed(&p, true, 4);
+    struct buffer out = {0};
+    cases[i].add(&out);
+    put(&p, &out);
+    sdm_event e;
+    int result;
+    while ((result = next_of(p.c, s, &e)) == 1) {}
+    EQUAL(result, -EPROTO);
+    SAYS(p.c, cases[i].sentence);
+    EQUAL(sdm_process(p.c), -EPROTO);
+    EQUAL(sdm_is_connected(p.c), -EPROTO);
+    EQUAL(sdm_wait(p.c, 0), 1);
+    const uint8_t *content;
+    size_t size;
+    sent(&p, FRAME_ERROR, &content, &size);
+    CHECK(number_at(content, 4) == 0x101 && size == 4 + strlen(cases[i].sentence));
+    sdm_subscription_unref(s);
+    put_away(&p);
+  }
+}
+
+/* --- any split --- */
+
+static void splits(void) {
+  struct peer p = connected();
+  sdm_options o = SDM_OPTIONS_INIT;
+  o.marker = true;
+  o.where = "{\"/a\":1}";
+  sdm_subscription *s = NULL;
+  EQUAL(sdm_subscribe(p.c, &s, "quotes", &o), 0);
+  EQUAL(sdm_request(s, 100), 0);
+  struct buffer out = {0};
+  put_event(&out, 1, 1, "\0\0\0\0\0\0\0\3\0", 9, "one");
+  put_event(&out, 1, 9, "\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\6\0", 17, "two");
+  put_frame(&out, 1, FRAME_PAYLOAD, FLAG_NEXT | FLAG_FOLLOWS | FLAG_METADATA, "\0\0\x0a\0\0\0\0\0\0\0\x0b\0\0", 13);
+  put_frame(&out, 1, FRAME_PAYLOAD, FLAG_FOLLOWS | FLAG_METADATA, "\0\0\x0f\0\0\0\0\0\7\0\0\0\0\0\0\0\0\0th", 20);
+  put_frame(&out, 1, FRAME_PAYLOAD, FLAG_FOLLOWS, "re", 2);
+  put_frame(&out, 0, FRAME_METADATA_PUSH, FLAG_METADATA, "x", 1);
+  put_frame(&out, 1, FRAME_PAYLOAD, FLAG_COMPLETE | FLAG_NEXT, "e", 1);
+  for (size_t i = 0; i < buffer_size(&out); i++) put_bytes(&p, buffer_content(&out) + i, 1);
+  sdm_event events[8], e;
+  EQUAL(sdm_next_batch(s, events, 8), 3);
+  CHECK(is_text(&events[0], "one") && events[0].left_out == 3 && events[0].gap == 0 && events[0].time == 1001);
+  CHECK(is_text(&events[1], "two") && events[1].left_out == 1 && events[1].gap == 6);
+  CHECK(is_text(&events[2], "three") && events[2].id == 11 && events[2].time == 7);
+  EQUAL(sdm_next(s, &e), -ENODATA);
+  buffer_clear(&out);
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
+/* --- losses --- */
+
+static void expect_request(struct peer *p, const char *data, uint32_t credit) {
+  const uint8_t *content;
+  size_t size;
+  sent(p, FRAME_REQUEST_STREAM, &content, &size);
+  EQUAL(number_at(content, 4), credit);
+  size_t metadata = (size_t)number_at(content + 4, 3);
+  CHECK(size - 7 - metadata == strlen(data) && memcmp(content + 7 + metadata, data, strlen(data)) == 0);
+}
+
+static void losses(void) {
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, true, 10);
+  expect_request(&p, "{\"from\":\"replay\",\"gaps\":true}", 10);
+  struct buffer out = {0};
+  sdm_event e;
+  for (uint64_t i = 1; i <= 4; i++) put_event(&out, 1, i, NULL, 0, "x");
+  buffer_append(&out, "\0\0\x20\0\0", 5); /* a frame that ends with the connection */
+  put(&p, &out);
+  EQUAL(sdm_next(s, &e), 1);
+  for (unsigned round = 0; round < 3; round++) {
+    close(p.socket);
+    while (sdm_process(p.c) > 0) {}
+    EQUAL(sdm_is_connected(p.c), 0);
+    uint64_t start = now_usec();
+    while (sdm_is_connected(p.c) == 0) {
+      CHECK(sdm_wait(p.c, PATIENCE) == 1);
+      CHECK(sdm_process(p.c) >= 0);
+    }
+    uint64_t delay = now_usec() - start;
+    CHECK(delay > 90000 && delay < 3000000);
+    take_socket(&p);
+    expect_request(&p, "{\"from\":4,\"gaps\":true}", 6); /* the events that arrived are kept, and not repeated */
+  }
+  for (uint64_t i = 3; i <= 6; i++) put_event(&out, 1, i, NULL, 0, "x"); /* 3 and 4 again */
+  put(&p, &out);
+  for (uint64_t i = 2; i <= 6; i++) {
+    EQUAL(sdm_next(s, &e), 1);
+    EQUAL(e.id, i);
+  }
+  const uint8_t *content;
+  size_t size;
+  sent(&p, FRAME_REQUEST_N, &content, &size);
+  EQUAL(number_at(content, 4), 2);
+  sdm_subscription_unref(s);
+  sent(&p, FRAME_CANCEL, &content, &size);
+  put_away(&p);
+}
+
+static void closes(void) {
+  const struct { uint32_t code; const char *sentence; int result; } cases[] = {
+      {0x001, "the first frame is no SETUP", -EPROTO},
+      {0x003, "uid 7 has 9 connections already (max_connections_per_user)", -EDQUOT},
+      {0x003, "the configuration is invalid", -EACCES},
+      {0x101, "a frame is malformed", -EPROTO},
+      {0x101, "uid 7 has more than 9 bytes of unprocessed data (max_input_per_user)", -EDQUOT},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct peer p = connected();
+    sdm_subscription *s = subscribed(&p, true, 4);
+    put_error(&p, 0, cases[i].code, cases[i].sentence);
+    sdm_event e;
+    EQUAL(next_of(p.c, s, &e), cases[i].result);
+    SAYS(p.c, cases[i].sentence);
+    sdm_subscription_unref(s);
+    put_away(&p);
+  }
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, true, 4), *t = subscribed(&p, false, 4);
+  put_error(&p, 0, 0x102, "streamd is stopping");
+  sdm_event e;
+  EQUAL(sdm_is_connected(p.c), 0);
+  EQUAL(next_of(p.c, t, &e), -ECONNRESET);
+  SAYS(p.c, "streamd is stopping");
+  EQUAL(sdm_next(s, &e), 0);
+  sdm_subscription_unref(s);
+  sdm_subscription_unref(t);
+  close(p.socket);
+  sdm_unref(p.c);
+}
+
+static void sentences(void) {
+  const struct { uint32_t code; const char *sentence; int result; } cases[] = {
+      {0x201, "the program ended", -EIO},
+      {0x202, "no stream named \"quotes\"", -ENOENT},
+      {0x202, "no stream has a name of 300 bytes", -ENOENT},
+      {0x202, "too many views of \"$stats\"", -EDQUOT},
+      {0x202, "uid 1000 may not read \"quotes\"", -EACCES},
+      {0x202, "uid 1000 may not write \"quotes\"; to admit it, set write = [\"uid:1000\"]", -EACCES},
+      {0x202, "\"quotes\" does not accept values", -EOPNOTSUPP},
+      {0x202, "\"quotes\" has no space: values of other publishers wait in it", -EDQUOT},
+      {0x202, "uid 1000 has 48 named publishers of \"quotes\", with 16 of 64 left", -EDQUOT},
+      {0x203, "\"quotes\" is no longer served", -ECANCELED},
+      {0x204, "value 3: a value of 9 bytes is too large for \"quotes\", whose limit is 8 bytes", -EMSGSIZE},
+      {0x204, "value 3: its fragments exceed the limit of 1048576 bytes for incomplete requests", -EMSGSIZE},
+      {0x204, "the stream has no keys, and so no state", -EINVAL},
+      {0x301, "lagged: 412 events lost", -ENOBUFS},
+      {0x301, "stalled \"quotes\" for 60.0 seconds, 16 events behind", -ENOBUFS},
+      {0x999, "another code", -EIO},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct peer p = connected();
+    sdm_subscription *s = subscribed(&p, true, 4);
+    put_error(&p, 1, cases[i].code, cases[i].sentence);
+    sdm_event e;
+    EQUAL(next_of(p.c, s, &e), cases[i].result);
+    SAYS(p.c, cases[i].sentence);
+    EQUAL(sdm_is_connected(p.c), 1);
+    sdm_subscription_unref(s);
+    put_away(&p);
+  }
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, true, 4);
+  put_error(&p, 1, 0x201, "one\nline \xc3\xa4 \xff \xe2\x82");
+  sdm_event e;
+  EQUAL(next_of(p.c, s, &e), -EIO);
+  SAYS(p.c, "one line \xc3\xa4 ? ??");
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
+/* --- publishers --- */
+
+static void put_numbers(struct peer *p, uint64_t confirmed, uint64_t next) {
+  struct buffer content = {0}, out = {0};
+  buffer_put(&content, confirmed, 8);
+  if (next) buffer_put(&content, next, 8);
+  put_frame(&out, 1, FRAME_PAYLOAD, FLAG_NEXT, buffer_content(&content), buffer_size(&content));
+  frame_number(&out, 1, FRAME_REQUEST_N, 8);
+  put(p, &out);
+  buffer_clear(&content);
+}
+
+static void numbers(void) {
+  struct peer p = connected();
+  sdm_publisher *q;
+  const uint8_t *content;
+  size_t size;
+  uint64_t number = 0;
+  EQUAL(sdm_publisher_new(p.c, &q, "notes", "me"), 0);
+  for (int i = 0; i < 3; i++) EQUAL(sdm_publish(q, "value", 5), 0);
+  sent(&p, FRAME_REQUEST_CHANNEL, &content, &size);
+  CHECK(size > 10 && memcmp(content + size - 10, "\0\0\0\0\0\0\0\1me", 10) == 0);
+  put_numbers(&p, 40, 42); /* of a former run: 41 waits for space */
+  EQUAL(sdm_confirmed(q, &number), 0);
+  EQUAL(number, 40);
+  for (int i = 0; i < 3; i++) sent(&p, FRAME_PAYLOAD, &content, &size);
+  put_numbers(&p, 42, 0);
+  EQUAL(sdm_confirmed(q, &number), 0);
+  EQUAL(number, 42);
+  close(p.socket);
+  while (sdm_is_connected(p.c) == 1) sdm_process(p.c);
+  while (sdm_is_connected(p.c) == 0) {
+    CHECK(sdm_wait(p.c, PATIENCE) == 1);
+    sdm_process(p.c);
+  }
+  take_socket(&p);
+  sent(&p, FRAME_REQUEST_CHANNEL, &content, &size);
+  CHECK(memcmp(content + size - 10, "\0\0\0\0\0\0\0\x2bme", 10) == 0);
+  put_numbers(&p, 43, 44);
+  sent(&p, FRAME_PAYLOAD, &content, &size); /* the last value alone */
+  CHECK(size == 5);
+  put_numbers(&p, 44, 0);
+  EQUAL(sdm_flush(q, 0), 0);
+  put_numbers(&p, 45, 0);
+  EQUAL(sdm_flush(q, 0), -EPROTO);
+  SAYS(p.c, "the daemon confirms a value that was not sent");
+  sdm_publisher_unref(q);
+  put_away(&p);
+
+  const struct { uint64_t confirmed, next; int result; } cases[] = {
+      {0, 0, -EPROTO}, {5, 5, -EPROTO}, {0, (UINT64_C(1) << 62) + 1, -EPROTO}, {UINT64_MAX, UINT64_MAX, -EPROTO}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    p = connected();
+    EQUAL(sdm_publisher_new(p.c, &q, "notes", "me"), 0);
+    put_numbers(&p, cases[i].confirmed, cases[i].next);
+    EQUAL(sdm_flush(q, PATIENCE), cases[i].result);
+    sdm_publisher_unref(q);
+    put_away(&p);
+  }
+}
+
+/* --- KEEPALIVE --- */
+
+static void keepalive(void) {
+  struct peer p = connected();
+  const uint8_t *content;
+  size_t size;
+  struct buffer out = {0};
+  sdm_subscription *s = subscribed(&p, true, 4);
+  frame_keepalive(&out, true, (const uint8_t *)"ping", 4);
+  put(&p, &out);
+  sent(&p, FRAME_KEEPALIVE, &content, &size);
+  CHECK(size == 12 && memcmp(content + 8, "ping", 4) == 0);
+  for (int i = 0; i < 5; i++) { /* the library sends its own, and an answer keeps the connection */
+    struct frame f = sent(&p, FRAME_KEEPALIVE, &content, &size);
+    CHECK(f.flags & FLAG_RESPOND);
+    frame_keepalive(&out, false, NULL, 0);
+    put(&p, &out);
+  }
+  EQUAL(sdm_is_connected(p.c), 1);
+  while (sdm_is_connected(p.c) == 1) { /* without an answer it is lost */
+    CHECK(sdm_wait(p.c, PATIENCE) == 1);
+    CHECK(sdm_process(p.c) >= 0);
+  }
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
+/* A daemon that asks for answers and does not read them is given up. */
+static void flood(void) {
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, false, 4);
+  static uint8_t data[1 << 20];
+  for (int i = 0; i < 48 && sdm_is_connected(p.c) == 1; i++) {
+    struct buffer out = {0};
+    frame_keepalive(&out, true, data, sizeof data);
+    put(&p, &out);
+    buffer_clear(&out);
+  }
+  sdm_event e;
+  EQUAL(next_of(p.c, s, &e), -ECONNRESET);
+  SAYS(p.c, "the daemon does not read");
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
+int main(int count, char **words) {
+  CHECK(count == 2);
+  snprintf(path, sizeof path, "%s", words[1]);
+  listen_at();
+  violations();
+  splits();
+  losses();
+  closes();
+  sentences();
+  numbers();
+  keepalive();
+  flood();
+  close(listening);
+  return 0;
+}
