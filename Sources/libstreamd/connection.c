@@ -367,8 +367,10 @@ static int process(sdm *c) {
   }
   if (c->state == CONNECTED) keep_alive(c, now);
   if (c->state == CONNECTED) {
-    protocol_send(c);
-    if (connection_flush(c)) did = true;
+    do {
+      protocol_send(c);
+      if (connection_flush(c)) did = true;
+    } while (c->has_values && !buffer_size(&c->output) && !c->write_failed);
     if (c->output.failed) end(c, -ENOMEM, "no memory is left for a frame");
     else if (buffer_size(&c->output) > OUTPUT_LIMIT) lose(c, "the daemon does not read");
   }

@@ -158,6 +158,16 @@ static const char *receive_payload(sdm *c, const struct frame *f) {
   return violation;
 }
 
+/* A first value over `max_request` ends the connection, with a sentence that names its request: the others resume. */
+static void end_too_large(sdm *c, const char *sentence) {
+  static const char start[] = "the fragments up to request ";
+  if (strncmp(sentence, start, sizeof start - 1) != 0) return;
+  struct request *r = request_with(c, (uint32_t)strtoul(sentence + sizeof start - 1, NULL, 10));
+  if (!r || r->kind != PUBLISHER) return;
+  request_end(r, -EMSGSIZE, sentence);
+  c->close_code = 0;
+}
+
 /* An ERROR for the connection is the last frame that is read. */
 static void receive_error(sdm *c, const struct frame *f) {
   char sentence[ERROR_BYTES];
@@ -168,6 +178,7 @@ static void receive_error(sdm *c, const struct frame *f) {
     c->close_code = errno_of_close(f->number, sentence);
     if (f->number == 0x003 && c->was_accepted) c->close_code = 0; /* the daemon may admit it later */
     memcpy(c->reason, sentence, sizeof sentence);
+    if (f->number == 0x101) end_too_large(c, sentence);
     if (!c->reason[0]) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)"the daemon has closed the connection", 36);
   } else if (r) {
     switch (r->kind) {
@@ -227,7 +238,7 @@ const char *protocol_receive(sdm *c) {
 void protocol_send(sdm *c) {
   if (c->state != CONNECTED) return;
   uint64_t now = 0;
-  c->is_due = false;
+  c->is_due = c->has_values = false;
   for (struct request *r = c->requests; r; r = r->next) {
     if (r->phase == READY && r->retry_at) {
       if (!now) now = now_usec();

@@ -166,6 +166,7 @@ void publisher_send(sdm_publisher *p) {
     did_send(p);
     p->credit--;
   }
+  if (p->unsent && p->credit) c->has_values = true;
   if (!p->is_flushing || p->unsent) return;
   frame_plain(&c->output, p->r.id, FRAME_PAYLOAD, FLAG_COMPLETE);
   p->is_completing = true;

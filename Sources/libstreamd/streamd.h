@@ -108,7 +108,9 @@ int sdm_get(sdm *c, const char *stream, sdm_event *e);
 /* --- subscription --- */
 /* Does not block. The request is sent with its first credit, and refused as a result of sdm_next(): "from" counts from that moment. */
 int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream, const sdm_options *o);
-int sdm_request(sdm_subscription *s, uint32_t n);   /* adds n, saturating; SDM_UNLIMITED: for ever, while at most about 8 MiB wait to be taken. 0: -EINVAL. A marker costs one, too */
+/* Adds n, saturating. 0: -EINVAL. A marker costs one, too. SDM_UNLIMITED: for ever, granted in parts: at most 65,536 events and about 8 MiB
+ * wait to be taken. Whatever the credit, sdm_process() reads no more while 64 MiB of events wait on the connection. */
+int sdm_request(sdm_subscription *s, uint32_t n);
 /* Takes what sdm_process() has received; no system call. 1: *e is the next event or marker, 0: none now, -ENODATA, or how it ended. */
 int sdm_next(sdm_subscription *s, sdm_event *e);
 /* As many as have arrived, at most n: their number. All stay valid until the next call. An error comes after the events before it. */
@@ -122,9 +124,11 @@ sdm_subscription *sdm_subscription_unref(sdm_subscription *s);   /* the last one
  * -ECONNRESET, and the values that were not confirmed may or may not be in the stream. */
 int sdm_publisher_new(sdm *c, sdm_publisher **ret, const char *stream, const char *name);
 /* Copies the value into a queue of at most 4,096 values and 8 MiB (or one value), which credit from the daemon drains; sends what is possible
- * without blocking. A named publisher's values stay in the queue until they are confirmed. 0; -EAGAIN: the queue is full; -EMSGSIZE at once for what no request may have, else from sdm_flush(). */
+ * without blocking. A named publisher's values stay in the queue until they are confirmed. 0; -EAGAIN: the queue is full: sdm_flush, or
+ * wait; -EMSGSIZE at once for what no request may have, else from sdm_flush(). */
 int sdm_publish(sdm_publisher *p, const void *data, size_t size);
-/* Waits until every value so far is in the stream. 0; -ETIMEDOUT, -EINTR: call again. Without a value: until the daemon has replied. */
+/* Waits until every value so far is in the stream. 0; -ETIMEDOUT, -EINTR: call again. Without a value: until the daemon has replied; an
+ * unnamed publisher asks nothing before its first value. */
 int sdm_flush(sdm_publisher *p, uint64_t usec);
 /* *number: the last value that is known to be in the stream: for a named publisher its number, which counts over all processes that used the
  * name (so a program continues its input after it), else this publisher's count. -EAGAIN until the daemon has replied. */

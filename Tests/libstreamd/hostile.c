@@ -299,6 +299,23 @@ static void closes(void) {
   sdm_unref(p.c);
 }
 
+/* A first value over `max_request` ends its publisher, and is a loss for others. */
+static void too_large(void) {
+  struct peer p = connected();
+  sdm_publisher *q;
+  sdm_subscription *s = subscribed(&p, true, 4);
+  EQUAL(sdm_publisher_new(p.c, &q, "notes", NULL), 0);
+  EQUAL(sdm_publish(q, "value", 5), 0);
+  put_error(&p, 0, 0x101, "the fragments up to request 3 exceed the limit of 1048576 bytes");
+  EQUAL(sdm_flush(q, PATIENCE), -EMSGSIZE);
+  EQUAL(sdm_is_connected(p.c), 0);
+  sdm_event e;
+  EQUAL(sdm_next(s, &e), 0);
+  sdm_publisher_unref(q);
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
 static void sentences(void) {
   const struct { uint32_t code; const char *sentence; int result; } cases[] = {
       {0x201, "the program ended", -EIO},
@@ -453,6 +470,7 @@ int main(int count, char **words) {
   splits();
   losses();
   closes();
+  too_large();
   sentences();
   numbers();
   keepalive();
