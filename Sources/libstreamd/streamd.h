@@ -77,7 +77,8 @@ typedef struct sdm_options {
   bool marker;       /* deliver markers */
   bool reconnect;    /* after a loss of the connection: connect again (0.1 s to 5 s, with jitter, without end), and resume after the last
                         delivered id with the credit that remained; nothing is repeated, and what was lost is `gap`. Also if the daemon
-                        stops. A loss within a state is -ECONNRESET: keys may have been removed since */
+                        stops. Before the first event the request is repeated as it was. A loss
+                        within a state is -ECONNRESET: keys may have been removed since */
   uint32_t window;   /* credit that the library keeps open by itself, renewed as events are taken; 0: none, sdm_request() alone
                         grants */
 } sdm_options;
