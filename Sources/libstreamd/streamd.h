@@ -2,14 +2,16 @@
  *
  * Errors. A function that returns int returns 0 or more, or a negative errno; sdm_error() then has one sentence, the daemon's if it gave one.
  *   -ENODATA       the stream has completed; every event was delivered      -ENOENT      no stream of this name
- *   -EACCES        the access rules do not admit this user                  -EINVAL      an argument, an option, an id no event has yet; size is wrong
+ *   -EACCES        the access rules do not admit this user                  -EINVAL      an argument, an option, an id no event has yet; a wrong size
  *   -ENOBUFS       events were lost with SDM_ON_LAG_FAIL; this reader       -EOPNOTSUPP  the stream accepts no values
  *                  stalled a lossless stream for block_timeout             -EMSGSIZE    a value exceeds the stream's buffer or max_request
- *   -EIO           the source has failed permanently                        -EDQUOT      a limit of this user or connection: requests, names, no space
+ *   -EIO           the source has failed permanently                        -EDQUOT      a limit of this user or connection, names, no space
  *   -ECANCELED     the daemon stopped, the stream was removed, another      -EAGAIN      the queue of unsent values is full: sdm_flush, or wait
  *                  publisher has the name                                   -ETIMEDOUT   the time is over; -EINTR: a signal handler has run
- *   -ECONNREFUSED, -ENOENT, -EACCES of connect(2); -ECONNRESET: the connection is lost, and nothing on it reconnects; -EPROTO: the peer is not streamd
- *   -EBADF         the object has ended: sdm_next() and the like after their last error or -ENODATA return that result again, other calls -EBADF
+ *   -ECONNRESET    the connection is lost, and nothing on it reconnects     -EPROTO      the peer is not streamd; -ENOMEM: no memory is left
+ *   -ECONNREFUSED, -ENOENT, -EACCES and others of connect(2); the first also if the daemon has no valid configuration. -EHOSTUNREACH: no such host
+ *   -EBADF         the object has ended: sdm_next(), sdm_process() and the like after their last error or -ENODATA return that result again, other
+ *                  calls -EBADF
  * Threads and processes. Objects of different connections may be used at the same time; a connection and the objects made from it by one thread
  * at a time. No threads, no global state, no signal (SIGPIPE included), no output, no exit; all descriptors are close-on-exec. After fork(2) the
  * child may only unref. Times are microseconds: UINT64_MAX without a limit, 0 without waiting.

@@ -271,7 +271,7 @@ static void closes(void) {
   const struct { uint32_t code; const char *sentence; int result; } cases[] = {
       {0x001, "the first frame is no SETUP", -EPROTO},
       {0x003, "uid 7 has 9 connections already (max_connections_per_user)", -EDQUOT},
-      {0x003, "the configuration is invalid", -EACCES},
+      {0x003, "the configuration is invalid", -ECONNREFUSED},
       {0x101, "a frame is malformed", -EPROTO},
       {0x101, "uid 7 has more than 9 bytes of unprocessed data (max_input_per_user)", -EDQUOT},
   };
