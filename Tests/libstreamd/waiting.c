@@ -8,10 +8,11 @@
 
 static void on_alarm(int number) { (void)number; }
 
+/* Calls the handler every `usec` from now on, so that a call that begins late is interrupted, too; 0: no more. */
 static void set_alarm(long usec) {
   struct sigaction action = {.sa_handler = on_alarm};
   sigaction(SIGALRM, &action, NULL);
-  struct itimerval timer = {.it_value = {.tv_sec = usec / 1000000, .tv_usec = usec % 1000000}};
+  struct itimerval timer = {.it_value.tv_usec = usec, .it_interval.tv_usec = usec};
   setitimer(ITIMER_REAL, &timer, NULL);
 }
 
@@ -23,11 +24,13 @@ void waits(void) {
   EQUAL(sdm_wait(c, 30000), 0);
   set_alarm(30000);
   EQUAL(sdm_wait(c, UINT64_MAX), -EINTR);
+  set_alarm(0);
   EQUAL(sdm_set_timeout(c, 30000), 0);
   EQUAL(sdm_get(c, "never", &e), -ETIMEDOUT);
   EQUAL(sdm_set_timeout(c, UINT64_MAX), 0);
   set_alarm(30000);
   EQUAL(sdm_get(c, "never", &e), -EINTR);
+  set_alarm(0);
   publish("notes", 1, "w%d");
   EQUAL(sdm_get(c, "notes", &e), 0);
   CHECK(is_text(&e, "w1") && e.id && e.time && !e.gap);
@@ -46,6 +49,7 @@ void waits(void) {
   EQUAL(sdm_flush(p, 0), -ETIMEDOUT);
   set_alarm(30000);
   EQUAL(sdm_flush(p, UINT64_MAX), -EINTR);
+  set_alarm(0);
   EQUAL(sdm_request(s, SDM_UNLIMITED), 0);
   for (int i = 0; i < count; i++) EQUAL(next_of(c, s, &e), 1);
   EQUAL(sdm_flush(p, PATIENCE), 0);
