@@ -27,13 +27,16 @@ def items(page, macro):
     return {name for line in re.findall(r"^\.It (.*)$", page, re.M) for name in re.findall(rf"\b{macro} (\S+)", line)}
 
 
+def expect_accepted(page):
+    for command in (["man", "-l", "--warnings", "-E", "UTF-8"], ["groff", "-mdoc", "-ww", "-Tutf8"]):
+        complaint = said("sh", "-c", '"$@" 2>&1 >/dev/null', "sh", *command, page)
+        expect(not complaint, f"{' '.join(command)} says of {page.name}: {complaint}")
+
+
 def pages_are_valid(installation):
     """man and groff accept the manuals without a warning"""
     for page in PAGES:
-        path = installation.prefix / "share" / "man" / page
-        for command in (["man", "-l", "--warnings", "-E", "UTF-8"], ["groff", "-mdoc", "-ww", "-Tutf8"]):
-            complaint = said("sh", "-c", '"$@" 2>&1 >/dev/null', "sh", *command, path)
-            expect(not complaint, f"{' '.join(command)} says of {page}: {complaint}")
+        expect_accepted(installation.prefix / "share" / "man" / page)
 
 
 def options_are_in_their_pages(installation):
