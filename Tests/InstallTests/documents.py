@@ -156,10 +156,11 @@ def columns_are_in_their_page(installation):
 
 
 def run_in_clone(installation, name, script):
-    """the output of a script that expects the programs where a clone has them"""
+    """the output of a script that expects the programs and the source where a clone has them"""
     clone = installation.folder / name
     (clone / ".build").mkdir(parents=True)
     (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
+    (clone / "Sources").symlink_to(PROJECT / "Sources")
     try:
         return said("timeout", "60", "bash", "-c", script, cwd=clone)
     finally:
@@ -178,10 +179,10 @@ def first_steps_work(installation):
 def commands_work(installation, name, files=()):
     """Runs the commands of a document, after its setup, and compares what they print; ids and times differ.
 
-    `files`: the names of its Python programs, in order. Returns what the setup printed."""
+    `files`: the names of its Python and C programs, in order. Returns what the setup printed."""
     text = (PROJECT / "docs" / name).read_text()
     setup = re.search(r"^```sh\n(.*?)^```$", text, re.M | re.S)[1]
-    programs = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    programs = re.findall(r"^```(?:python|c)\n(.*?)^```$", text, re.M | re.S)
     for file, program in zip(files, programs, strict=True):
         setup += f"cat >{file} <<'END'\n{program}END\n"
     commands = re.findall(r"^    \$ (.*)\n((?:    [^$].*\n)*)", text, re.M)
@@ -203,8 +204,8 @@ def examples_work(installation):
 
 
 def start_works(installation):
-    """the commands and the Python program of START.md print what it says; its Swift is tested as it is"""
-    commands_work(installation, "START.md", ["notes.py"])
+    """the commands and the programs in Python and C of START.md print what it says; its Swift is tested as it is"""
+    commands_work(installation, "START.md", ["notes.py", "notes.c"])
     swift = re.search(r"^```swift\n.*?\n\n(.*?)^```$", (PROJECT / "docs" / "START.md").read_text(), re.M | re.S)[1]
     code = re.sub("^", "    ", swift.replace("CommandLine.arguments[1]", "path"), flags=re.M).rstrip()
     tests = (PROJECT / "Tests" / "StreamClientTests" / "ExampleTests.swift").read_text()
