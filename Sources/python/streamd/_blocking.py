@@ -1,0 +1,125 @@
+"""The blocking side: each call waits for what it returns."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from . import _streamd
+from ._errors import ConnectionLost
+from ._options import Data, OnLag, Since, Start, Where, invalid, name_bytes, open_newest, open_subscription
+from ._streamd import Event
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class Subscription(_streamd.Subscription):
+    """The events of a stream, as an iterator. It ends when the stream has completed, and raises an Error when it ended otherwise."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
+        self.close()
+
+
+class Publisher(_streamd.Publisher):
+    """Values for a stream. Leaving `with` without an exception flushes; with one, it only closes."""
+
+    __slots__ = ()
+
+    def send(self, data: Data) -> None:
+        """Queues a value; waits while the queue is full."""
+        while not self._put(data):
+            self.flush()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+
+class Connection(_streamd.Connection):
+    """A connection to a daemon. It and what is made from it are for one thread at a time."""
+
+    __slots__ = ()
+
+    def subscribe(
+        self, stream: str, *, start: Start = "replay", since: Since | None = None, on_lag: OnLag | None = None, where: Where | None = None,
+        marker: bool = False, reconnect: bool = True, credit: int = 1024,
+    ) -> Subscription:
+        """The events of a stream from a start, or since an id or a time. A refusal is an error of the first wait for an event.
+
+        on_lag: if events are lost, continue with the oldest stored one ("skip") or the newest ("latest"), or "fail"; None: as the
+        stream is configured. where: a filter, such as {"/symbol": "AAPL"}. marker: deliver markers, too. reconnect: restore a lost
+        connection and continue after the last event; what was lost is its `gap`. credit: events in flight, renewed while reading."""
+        return open_subscription(Subscription, self, stream, start, since, on_lag, where, marker, reconnect, credit)
+
+    def get(self, stream: str, *, timeout: float | None = None) -> Event:
+        """The newest event, or the first one if there is none yet. EOFError: the stream has ended without an event."""
+        until = None if timeout is None else monotonic() + timeout
+        while True:
+            newest = open_newest(self, stream)
+            try:
+                return newest.next(None if until is None else until - monotonic())
+            except ConnectionLost:
+                if not self._lasts():  # else other objects restore it
+                    raise
+            finally:
+                newest.close()
+
+    def publish(self, stream: str, data: Data, *, timeout: float | None = None) -> None:
+        """Returns when the value is in the stream."""
+        publisher = Publisher(self, stream, None)
+        try:
+            publisher.send(data)
+            publisher.flush(timeout)
+        finally:
+            publisher.close()
+
+    def publisher(self, stream: str, *, name: str | bytes | None = None) -> Publisher:
+        """With a name of 1 to 48 bytes, values are numbered, and sent again after a loss of the connection: none is lost or repeated."""
+        return Publisher(self, stream, name_bytes(name))
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
+        self.close()
+
+
+def connect(address: str | None = None) -> Connection:
+    """Connects to "/path", "unix:/path" or "tcp:host:port"; None: $STREAMD_SOCKET, then /run/streamd/streamd.sock."""
+    return Connection(address)
+
+
+def read(
+    stream: str, *, last: int | None = None, since: Since | None = None, where: Where | None = None, address: str | None = None,
+) -> list[Event]:
+    """The stored events, oldest first, without waiting for others: the last so many, those since, or all.
+
+    With a filter these are the last so many that fit. All stored events are read to find the last ones."""
+    if last is not None and last < 0:
+        raise invalid(f"last: {last} is negative")
+    events: deque[Event] = deque(maxlen=last)
+    start = 0 if since is None else since
+    with connect(address) as c, c.subscribe(stream, since=start, where=where, marker=True, reconnect=False) as stored:
+        for event in stored:
+            if event.is_marker:
+                break
+            events.append(event)
+    return list(events)
