@@ -1,0 +1,94 @@
+"""A daemon for all tests, and one of its own for those that kill it. The folder of streamd is in $STREAMD_BUILT."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "InteroperabilityTests"))
+
+from daemon import Daemon
+
+os.environ.pop("LD_PRELOAD", None)  # a sanitizer is for this process, not for the daemon
+
+# `count` ends; nothing is published to `never`; `brief` drops events, `full` refuses them; `small` and `max_request` limit values;
+# `private` and `guarded` admit another user.
+STREAMS = """
+max_requests_per_connection = 16
+max_request = "1MiB"
+
+[streams.notes]
+publish = true
+replay = 3
+keep = "disk"
+buffer = {{ events = 100000 }}
+
+[streams.brief]
+publish = true
+buffer = {{ events = 4 }}
+
+[streams.full]
+publish = true
+overflow = "block"
+buffer = {{ events = 4 }}
+
+[streams.small]
+publish = true
+buffer = {{ events = 4, bytes = "64KiB" }}
+
+[streams.pages]
+publish = true
+buffer = {{ events = 1000, bytes = "128MiB" }}
+
+[streams.quotes]
+publish = true
+key = ".symbol"
+
+[streams.count]
+timer = {{ every = "1ms", times = 3 }}
+replay = 3
+
+[streams.never]
+publish = true
+
+[streams.private]
+timer = {{ every = "1s" }}
+read = ["uid:{stranger}"]
+
+[streams.guarded]
+publish = true
+write = ["uid:{stranger}"]
+"""
+
+
+class Server(Daemon):
+    """Its streams stay over a kill."""
+
+    def __init__(self):
+        super().__init__(pathlib.Path(os.environ["STREAMD_BUILT"]) / "streamd", None)
+
+    def begin(self):
+        self.start(f'state = "{self.folder}"\n' + STREAMS.format(stranger=os.geteuid() + 1))
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def serve():
+    with Server() as server:
+        server.begin()
+        yield server
+        server.stop()
+
+
+shared_server = pytest.fixture(scope="session")(serve)
+server = pytest.fixture(serve)
+
+
+@pytest.fixture
+def address(shared_server, monkeypatch):
+    """The socket of the common daemon, which is the default one, too."""
+    monkeypatch.setenv("STREAMD_SOCKET", shared_server.socket)
+    return shared_server.socket
