@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import socket
+import sys
 import threading
 from datetime import datetime, timedelta, timezone
 
@@ -271,6 +272,22 @@ def test_a_peer_that_is_no_streamd_is_a_protocol_error(tmp_path):
             peer.close()
 
 
+@pytest.mark.parametrize("code, kind", [(0x201, streamd.SourceFailed), (0x203, streamd.Canceled), (0x301, streamd.Lagged)])
+def test_the_sentence_of_a_refusal_is_that_of_the_exception(tmp_path, code, kind):
+    sentence = "events with ä are refused".encode()
+    frame = b"".join(number.to_bytes(size, "big") for number, size in ((10 + len(sentence), 3), (1, 4), (0x0B << 10, 2), (code, 4)))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        with streamd.connect(str(tmp_path / "socket")) as c, c.subscribe("any") as s:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(frame + sentence)
+                with pytest.raises(kind) as caught:
+                    s.next(30)
+    assert str(caught.value) == sentence.decode()
+
+
 # --- the ends of objects ---
 
 
@@ -308,13 +325,20 @@ def test_leaving_a_publisher_flushes_unless_there_was_an_exception(c):
 
 
 def test_objects_end_when_nothing_refers_to_them(address):
-    descriptors = len(os.listdir("/proc/self/fd"))
-    c = streamd.connect()
-    s = c.subscribe("notes")
-    del c
-    assert s.next(30)
-    del s
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    types = (streamd.Event, streamd.Connection, streamd.Subscription, streamd.Publisher)
+
+    def references():
+        return len(os.listdir("/proc/self/fd")), *map(sys.getrefcount, types)
+
+    before = references()
+    for _ in range(10):
+        c = streamd.connect()
+        s, p = c.subscribe("notes"), c.publisher("notes")
+        del c
+        assert s.next(30)
+        assert hash(pickle.loads(pickle.dumps(s.next(30)))) and p.confirmed == 0
+        del s, p
+    assert references() == before
 
 
 # --- threads ---
@@ -338,22 +362,18 @@ def test_threads_use_connections_of_their_own(c, address):
 
 
 def test_a_second_thread_is_refused_and_may_drop_objects(c, address):
-    waiting, dropped = c.subscribe("never"), [c.subscribe("notes"), c.publisher("notes")]
-    thread = threading.Thread(target=lambda: pytest.raises(streamd.Timeout, waiting.next, 0.7))
+    waiting, dropped = c.subscribe("notes", since=newest_id(c, "notes")), [c.subscribe("notes"), c.publisher("notes")]
+    results = []
+    thread = threading.Thread(target=lambda: results.append(waiting.next(60).text()))
     thread.start()
-    refused = 0
-    while thread.is_alive():
-        for call in (c.fileno, c.close, waiting.close, lambda: c.publish("notes", "")):
-            try:
-                call()
-            except RuntimeError as error:
-                refused += 1
-                assert "another thread" in str(error)
-                dropped.clear()
-                break
-            except ValueError:
-                break
-        if refused or not c:
-            break
+    with pytest.raises(RuntimeError, match="another thread"):
+        while thread.is_alive():
+            c.fileno()
+    for call in (c.close, waiting.close, lambda: next(waiting), lambda: c.subscribe("notes"), lambda: c.publish("notes", "")):
+        with pytest.raises(RuntimeError, match="another thread"):
+            call()
+    dropped.clear()
+    with streamd.connect(address) as other:
+        other.publish("notes", "the end of the wait")
     thread.join()
-    assert refused and c.get("notes")
+    assert results == ["the end of the wait"] and c.get("notes").text() == "the end of the wait"

@@ -71,7 +71,7 @@ static bool import_others(void) {
          (error_of = import("streamd._errors", "error_of"));
 }
 
-PyTypeObject *add_type(PyObject *module, PyType_Spec *spec) {
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec) {
   PyObject *type = PyType_FromSpec(spec);
   if (!type) return NULL;
   Py_INCREF(type); /* for the caller */

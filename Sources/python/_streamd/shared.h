@@ -38,7 +38,6 @@ struct connection {
 extern PyTypeObject *event_type, *connection_type;
 extern PyObject *json_loads, *new_timedelta, *epoch; /* of the standard library */
 PyObject *raise_error(struct connection *c, int code); /* the exception of a negative errno, with sdm_error(); returns NULL */
-PyTypeObject *add_type(PyObject *module, PyType_Spec *spec);
 int read_timeout(PyObject *seconds, void *usec); /* a converter: None becomes UINT64_MAX */
 uint64_t deadline_of(uint64_t usec);
 uint64_t left_until(uint64_t deadline);

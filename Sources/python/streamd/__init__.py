@@ -4,12 +4,13 @@
         for event in c.subscribe("quotes", where={"/symbol": "AAPL"}):
             print(event.id, event.time, event.json())
 
-Rules. Waits end with KeyboardInterrupt (and any exception of a signal handler) at once, and the object stays usable. `timeout` is in
-seconds, None: without limit; its end raises Timeout. Iterators end (StopIteration) when the stream has completed, and raise an Error
-when it ended otherwise. A closed object raises ValueError, as a closed file does; closing a connection closes what was made from it.
-Connections and what is made from them: one thread at a time (else RuntimeError), other connections at the same time. `str` is sent as
-UTF-8; nothing else is converted: pass json.dumps(x). Data of events are bytes of their own, without a lifetime rule. `start` is where
-to begin without `since`. `since`: an event id; an aware datetime (naive: ValueError); a timedelta: so long ago. Both: TypeError.
+Rules. Waits end with KeyboardInterrupt (and any exception of a signal handler) at once, and the object stays usable. `timeout`
+is in seconds, None: without limit; its end raises Timeout. Iterators end (StopIteration) when the stream has completed, and
+raise an Error when it ended otherwise. A closed object raises ValueError, as a closed file does; closing a connection closes
+what was made from it. Connections and what is made from them: one thread at a time (else RuntimeError), other connections at
+the same time. After a fork the child may only drop them. `str` is sent as UTF-8; nothing else is converted: pass json.dumps(x).
+Data of events are bytes of their own, without a lifetime rule. `start` is where to begin without `since`. `since`: an event id;
+an aware datetime (naive: ValueError); a timedelta: so long ago. Both: TypeError.
 
 streamd.aio is the side of asyncio.
 """

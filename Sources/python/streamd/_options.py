@@ -6,6 +6,7 @@ import errno
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union
 
 from . import _streamd
@@ -47,10 +48,8 @@ def _since_of(since: Since) -> tuple[int, int]:
         return _FROM_TIME, max(0, (since - _EPOCH) // _MICROSECOND)
     if isinstance(since, timedelta):
         kind, number = _FROM_AGO, since // _MICROSECOND
-    elif isinstance(since, int):
-        kind, number = _FROM_ID, since
     else:
-        raise TypeError(f"since: expected an int, a datetime or a timedelta, not {type(since).__name__}")
+        kind, number = _FROM_ID, index(since)  # also an integer of numpy
     if not 0 <= number < 2**64:
         raise invalid(f"since: {since} is out of range")
     return kind, number

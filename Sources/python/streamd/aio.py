@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from . import _streamd
-from ._errors import ConnectionLost, Error
+from ._errors import ConnectionLost
 from ._options import Data, OnLag, Since, Start, Where, name_bytes, open_newest, open_subscription
 from ._streamd import Event
 
@@ -198,7 +198,7 @@ class AsyncConnection:
 def _is_over(is_over: Callable[[], bool]) -> bool:
     try:
         return is_over()
-    except (Error, ValueError, MemoryError):
+    except Exception:
         return True
 
 
