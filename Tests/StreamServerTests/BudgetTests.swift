@@ -23,6 +23,22 @@ import Testing
     try StreamServer(limits: ServerLimits(workers: 1), report: report)
   }
 
+  /// The loop sees a client's byte after the time for its handshake, and could begin to count again.
+  @Test func theFirstByteProlongsNoHandshake() throws {
+    var limits = ServerLimits(workers: 1)
+    limits.handshakeTimeout = .milliseconds(50)
+    let server = try StreamServer(limits: limits)
+    let loop = server.loops[0]
+    let client = try HTTPWireClient(server, user: 1001)
+    loop.runOneTurn()
+    #expect(server.statistics.connections == 1)
+    usleep(60_000)
+    client.send([0])
+    loop.runOneTurn()
+    loop.runOneTurn()
+    #expect(server.statistics.connections == 0)
+  }
+
   @Test func aTurnProcessesASliceOfInputAndTheRestFollowsInOrder() throws {
     let refused = Locked<[String]>([])
     let server = try stoppedServer {

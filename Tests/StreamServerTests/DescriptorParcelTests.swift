@@ -65,16 +65,11 @@ import Testing
     for end in pair { close(end) }
   }
 
-  @Test(arguments: [(1, 10, 16), (5_120, 10, 16), (65_536, 10, 205), (65_536, 512, 16), (1_000_000, 10, 253)])
-  func messagesAreSmallUnlessThereAreManyDescriptors(count: Int, queueLength: Int, expected: Int) {
-    #expect(DescriptorParcel.countPerMessage(of: count, queueLength: queueLength) == expected)
-  }
-
   /// A process with a lower limit opens one message after the other, and misses none.
   @Test func aProcessWithFewDescriptorsReachesAll() async {
     await #expect(processExitsWith: .success) {
       let files = (0..<320).map { _ in memfd_create("one", MFD_CLOEXEC) }
-      let perMessage = DescriptorParcel.countPerMessage(of: files.count)
+      let perMessage = DescriptorParcel.fewPerMessage
       let (ends, count) = try DescriptorParcel.pack(files, perMessage: perMessage)
       #expect(count == files.count)
       for file in files { close(file) }

@@ -79,6 +79,25 @@ import Testing
     }
   }
 
+  @Test func anEventStreamWhoseFilterLeavesOutAllEventsShowsThatItIsAlive() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.silence = .milliseconds(20)
+    try await withServer(limits) { harness in
+      let source = try harness.add("s", Self.isText)
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s?as=sse&from=new&where=%7B%22/x%22:5%7D")
+      _ = try client.head()
+      #expect(try client.chunkText() == "retry: 2000\n\n")
+      for _ in 0..<3 {
+        harness.eventually {
+          source.send(Array(#"{"x":1}"#.utf8))
+          return client.wire.hasInput
+        }
+        #expect(try client.chunkText()?.hasPrefix(":") == true)
+      }
+    }
+  }
+
   // MARK: Clients that do not read
 
   private static let small = "GET /streams/small HTTP/1.1\r\nHost: a\r\n\r\n"

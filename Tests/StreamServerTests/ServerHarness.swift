@@ -144,7 +144,7 @@ final class ServerHarness: Sendable {
       server.save { continuation.resume(returning: $0) }
       meanwhile()
     }
-    let perMessage = DescriptorParcel.countPerMessage(of: saved.descriptors.count)
+    let perMessage = DescriptorParcel.fewPerMessage
     let (ends, count) = try DescriptorParcel.pack(saved.descriptors, perMessage: perMessage)
     #expect(count == saved.descriptors.count)
     var descriptors: [CInt] = []

@@ -70,6 +70,17 @@ extension Connection {
     init(_ stream: String?, _ failure: RequestFailure) { (self.stream, self.failure) = (stream, failure) }
   }
 
+  /// Whether a part of an event was written, and what comes next must be its rest: in a response, whose events have no
+  /// numbers of requests that would tell them apart.
+  func isWithinEvent(ofOtherThan subscription: StreamSubscription? = nil) -> Bool {
+    subscriptions.contains { $0 !== subscription && $0.cursor.sentBytes > 0 }
+  }
+
+  /// Reports why the connection ends.
+  func drop(_ reason: String) {
+    worker.report(.clientDropped(identity, reason: reason))
+  }
+
   func refuse(_ request: RequestID, _ refusal: Refusal) {
     worker.loop.assertOnLoop()
     sendFailure(request, refusal.failure)

@@ -58,7 +58,7 @@ class Connection: EventLoop.Handler {
   private var extras: Extras?
   private var unsent = UnsentBytes()
   /// When this process began to serve it, in seconds on the loop's clock.
-  let beganAt: UInt32
+  private(set) var beganAt: UInt32
   /// Its part in its user's account.
   private(set) var held = HeldByConnection()
 
@@ -164,9 +164,9 @@ class Connection: EventLoop.Handler {
   /// All that was to be written is written, and the connection is open.
   func didWriteAll() {}
 
-  /// A part of a response's body was sent.
+  /// A part of a response's body was sent, or nothing, as nothing is left.
   /// - Parameter isAll: nothing more is in the log.
-  func didSend(_ subscription: StreamSubscription, isAll: Bool) {}
+  func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {}
 
   /// A subscription has ended, and is in no list any more.
   func didRemove() {}
@@ -192,8 +192,9 @@ class Connection: EventLoop.Handler {
 
   // MARK: The start
 
+  /// - Parameter time: what is left for the handshake; nil: all of it.
   /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
-  func start() -> Bool {
+  func start(within time: Duration? = nil) -> Bool {
     worker.loop.assertOnLoop()
     if let registration {
       worker.loop.hand(registration, to: self)
@@ -201,7 +202,7 @@ class Connection: EventLoop.Handler {
       registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
     }
     guard registration != nil else { return false }
-    if !isEstablished { setClock(after: worker.limits.handshakeTimeout) }
+    if !isEstablished { setClock(after: time ?? worker.limits.handshakeTimeout) }
     return true
   }
 
@@ -440,12 +441,6 @@ class Connection: EventLoop.Handler {
     extras.blocked.append(subscription)
   }
 
-  /// Whether a part of an event was written, and what comes next must be its rest: in a response, whose events have no
-  /// numbers of requests that would tell them apart.
-  func isWithinEvent(ofOtherThan subscription: StreamSubscription? = nil) -> Bool {
-    subscriptions.contains { $0 !== subscription && $0.cursor.sentBytes > 0 }
-  }
-
   /// Subscriptions that wait for space in the socket, including ended ones.
   var blockedCount: Int { extras?.blocked.count ?? 0 }
 
@@ -544,9 +539,15 @@ class Connection: EventLoop.Handler {
     var socket = OwnedDescriptor(-1)
     swap(&socket, &self.socket)
     let successor = makeConnection(socket)
-    (successor.registration, successor.watched) = (registration, watched)
+    (successor.registration, successor.watched, successor.beganAt) = (registration, watched, beganAt)
     registration = nil
     return successor
+  }
+
+  /// Begins with input that another connection has read.
+  func take(_ input: [UInt8]) {
+    waitingInput = WaitingInput(input)
+    worker.take(inputOf: self)
   }
 
   /// Continues with input that the protocol has held back.
@@ -557,10 +558,6 @@ class Connection: EventLoop.Handler {
   }
 
   // MARK: The end
-
-  func drop(_ reason: String) {
-    worker.report(.clientDropped(identity, reason: reason))
-  }
 
   /// Writes the unsent bytes and closes, at the latest after a timeout.
   func finishClosing() {

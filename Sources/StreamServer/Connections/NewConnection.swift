@@ -1,13 +1,33 @@
+import RSocket
 import StreamRuntime
 
 /// A connection before its first byte, which selects the protocol: the connection that continues takes its place.
 final class NewConnection: Connection {
+  /// When its time for the handshake began, in nanoseconds of the monotonic clock.
+  private var beganToWait: UInt64 = 0
+  private var answer: [UInt8] = []
+
+  override var answerByteCount: Int { answer.count }
+
+  override func takeAnswers() -> [UInt8] {
+    defer { answer = [] }
+    return answer
+  }
+
+  override func start(within time: Duration?) -> Bool {
+    beganToWait = worker.loop.now
+    return super.start(within: time)
+  }
+
   override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
     let isHTTP = HTTPConnection.speaks(unsafe bytes[0])
-    worker.replace(self, input: unsafe Array(bytes)) {
+    let waited = Duration.nanoseconds(Int64(worker.loop.now - min(worker.loop.now, beganToWait)))
+    let left = max(.zero, worker.limits.handshakeTimeout - waited)
+    let successor = worker.replace(self, within: left) {
       isHTTP
         ? HTTPConnection($0, identity, share, worker: worker) : RSocketConnection($0, identity, share, worker: worker)
     }
+    unsafe successor?.take(Array(bytes))
     return bytes.count
   }
 
@@ -15,6 +35,15 @@ final class NewConnection: Connection {
   override func timeIsOver() {
     worker.trace(identity, "sent nothing within the handshake timeout")
     close()
+  }
+
+  /// A client that has sent nothing is told in RSocket.
+  override func stop(_ reason: String) {
+    guard phase == .open else { return }
+    var machine = ConnectionMachine()
+    machine.close(.connectionClose, reason)
+    answer = machine.takeOutput()
+    finishClosing()
   }
 
   override func save() -> SavedConnection? {

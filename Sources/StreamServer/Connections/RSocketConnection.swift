@@ -305,6 +305,7 @@ class RSocketConnection: Connection {
       return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
     }
     needInbound().restore(saved, to: stream)
+    if inbound?.ids.isEmpty == true { inbound = nil }  // it could not continue
   }
 
   override func finishRestoringProtocol() {

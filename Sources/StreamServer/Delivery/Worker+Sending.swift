@@ -162,7 +162,9 @@ extension Worker {
     let actions = subscription.machine.found(finding, hasEnded: hasEnded)
     guard actions.first == .send else {
       perform(actions, subscription)
-      if format.isBody, actions.first == .wait { subscription.connection.didSend(subscription, isAll: true) }
+      if format.isBody, actions.first == .wait {
+        subscription.connection.didSend(subscription, byteCount: 0, isAll: true)
+      }
       return 1
     }
     guard !format.isNotice else {
@@ -192,7 +194,9 @@ extension Worker {
     counters.writes.add(1, ordering: .relaxed)
     if sent < bytes.count { unsafe connection.becomeBlocked(keeping: progress.rest) }
     perform(actions, subscription)
-    if subscription.machine.format.isBody { connection.didSend(subscription, isAll: actions.contains(.wait)) }
+    if subscription.machine.format.isBody {
+      connection.didSend(subscription, byteCount: sent, isAll: actions.contains(.wait))
+    }
     return max(1, sent)
   }
 

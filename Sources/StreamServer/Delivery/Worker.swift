@@ -112,18 +112,20 @@ import Synchronization
     start(NewConnection(socket, client, share(of: account), worker: self))
   }
 
-  /// Continues with the socket of a connection as another protocol's connection, whose first bytes are there. On the
-  /// loop.
+  /// Continues with the socket of a connection as another protocol's connection. On the loop.
   ///
-  /// - Parameter input: what the former connection has read and not handled.
-  func replace(_ former: Connection, input: [UInt8], by makeConnection: (consuming OwnedDescriptor) -> Connection) {
+  /// - Parameter time: what is left for the handshake; nil: all of it.
+  /// - Returns: the connection, unless it is closed.
+  func replace(
+    _ former: Connection, within time: Duration? = nil, by makeConnection: (consuming OwnedDescriptor) -> Connection
+  ) -> Connection? {
     loop.assertOnLoop()
     connections.remove(former)
     let connection = former.makeSuccessor(makeConnection)
     connections.insert(connection)
-    guard !isStopping, connection.start() else { return connection.close() }
-    connection.resume(with: input)
-    _ = connection.flush()  // the response that opens a WebSocket
+    if !isStopping, connection.start(within: time) { return connection }
+    connection.close()
+    return nil
   }
 
   /// The time for a Date field.

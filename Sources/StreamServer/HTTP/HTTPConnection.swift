@@ -98,7 +98,8 @@ final class HTTPConnection: Connection {
   override func finishRestoringProtocol() { continueExchange() }
   override func answer(_ subscription: StreamSubscription) { exchange?.answer(subscription) }
   override func label(of subscription: StreamSubscription) -> EventLabel? { exchange?.label(of: subscription) }
-  override func didSend(_ subscription: StreamSubscription, isAll: Bool) {
+  override func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {
+    if byteCount > 0 { sentAt = worker.loop.now }
     exchange?.didSend(subscription, isAll: isAll)
   }
   override func sendCompletion(_ request: RequestID) { exchange?.complete(request) }
@@ -345,9 +346,11 @@ final class HTTPConnection: Connection {
     exchange = nil
     // Responses to requests before this one go first.
     let handshake = savedBytes.unsent + output + handshake
-    worker.replace(self, input: input) {
+    let webSocket = worker.replace(self) {
       WebSocketConnection($0, identity, share, handshake: handshake, worker: worker)
     }
+    webSocket?.resume(with: input)
+    _ = webSocket?.flush()
   }
 
   // MARK: The end

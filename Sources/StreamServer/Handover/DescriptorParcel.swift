@@ -9,31 +9,13 @@ import StreamRuntime
 package enum DescriptorParcel {
   /// Maximum descriptors of one message: SCM_MAX_FD of the kernel.
   package static let mostPerMessage = 253
-  /// A message has no more unless there are too many: all of it are opened together, by a process with few free
-  /// descriptors.
-  private static let fewPerMessage = 16
-  /// The number of parcels above which a message has more.
-  private static let fewParcels = 32
-
-  /// How many descriptors a message has.
-  /// - Parameter queueLength: messages in a parcel.
-  package static func countPerMessage(of count: Int, queueLength: Int = systemQueueLength) -> Int {
-    let least = (count + fewParcels * queueLength - 1) / (fewParcels * queueLength)
-    return min(mostPerMessage, max(fewPerMessage, least))
-  }
-
-  /// net.unix.max_dgram_qlen: 512 if systemd has set it, otherwise 10.
-  package static var systemQueueLength: Int {
-    guard let file = unsafe fopen("/proc/sys/net/unix/max_dgram_qlen", "re") else { return 10 }
-    defer { unsafe fclose(file) }
-    var text = [CChar](repeating: 0, count: 16)
-    guard let line = unsafe fgets(&text, CInt(text.count), file) else { return 10 }
-    return unsafe max(1, Int(atoi(line)))
-  }
+  /// A process with few free descriptors can open this many together.
+  package static let fewPerMessage = 16
 
   /// Packs as many as there is space for, in order. They also stay open here.
   ///
-  /// The kernel limits messages in a queue, and descriptors in flight (RLIMIT_NOFILE for each user).
+  /// The kernel limits messages in a queue by the size of the socket's send buffer (about 280 by default), and descriptors
+  /// in flight (RLIMIT_NOFILE for each user).
   ///
   /// - Parameter perMessage: the number of descriptors in each message but the last, which `copy` has to be given.
   /// - Returns: the reading ends, which the caller closes, each with the index of its first descriptor; and the number

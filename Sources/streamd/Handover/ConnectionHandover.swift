@@ -41,6 +41,8 @@ enum ConnectionHandover {
   }
 
   private static let stateName = "connections-state"
+  /// From this many parcels on, their messages are as large as possible: each parcel takes a descriptor of the manager.
+  private static let manyParcels = 32
   /// After this many processes that ended before serving the connections, they are closed: they may be the cause.
   private static let attemptLimit = 3
 
@@ -64,15 +66,24 @@ enum ConnectionHandover {
     }
   }
 
+  private static func pack(
+    _ descriptors: [CInt], perMessage: Int
+  ) throws(SystemError) -> (parcels: [Parcel], count: Int) {
+    let (ends, count) = try DescriptorParcel.pack(descriptors, perMessage: perMessage)
+    return (ends.map { Parcel(end: $0.end, first: $0.first, perMessage: perMessage) }, count)
+  }
+
   /// - Returns: the parcels, the caller's to close, and the number of connections in them; none if one has no room.
   private static func pack(
     _ descriptors: [CInt], room: Int, _ journal: Journal
   ) -> (parcels: [Parcel], count: Int) {
     guard !descriptors.isEmpty else { return ([], 0) }
     do throws(SystemError) {
-      let perMessage = DescriptorParcel.countPerMessage(of: descriptors.count)
-      let (ends, count) = try DescriptorParcel.pack(descriptors, perMessage: perMessage)
-      let parcels = ends.map { Parcel(end: $0.end, first: $0.first, perMessage: perMessage) }
+      var (parcels, count) = try pack(descriptors, perMessage: DescriptorParcel.fewPerMessage)
+      if parcels.count >= min(room, manyParcels) {
+        for parcel in parcels { close(parcel.end) }
+        (parcels, count) = try pack(descriptors, perMessage: DescriptorParcel.mostPerMessage)
+      }
       guard parcels.count < room else {
         for parcel in parcels { close(parcel.end) }
         journal.write(

@@ -68,7 +68,7 @@ class Exchange {
   /// What each event carries in a response with several streams.
   func label(of subscription: StreamSubscription) -> EventLabel? { nil }
 
-  /// A part of the body was sent.
+  /// A part of the body was sent, or nothing is left of it.
   /// - Parameter isAll: nothing more is in the log.
   func didSend(_ subscription: StreamSubscription, isAll: Bool) {}
 

@@ -50,8 +50,6 @@ final class SingleEventResponse: Exchange {
     connection.endExchange(keeps: !isCutOff && request.keepsConnection)
   }
 
-  override func didSend(_ subscription: StreamSubscription, isAll: Bool) { connection.sentAt = worker.loop.now }
-
   override func timeIsOver() { connection.checkReading() }
 
   /// Lets the client read the rest of the event before the connection ends.

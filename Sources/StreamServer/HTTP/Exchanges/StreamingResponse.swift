@@ -115,7 +115,6 @@ final class StreamingResponse: Exchange {
   }
 
   override func didSend(_ subscription: StreamSubscription, isAll: Bool) {
-    connection.sentAt = worker.loop.now
     guard subscription.state != .ended else { return }
     if subscription.machine.demand == .none || isAll && !follows { finish(subscription) }
   }
@@ -133,7 +132,8 @@ final class StreamingResponse: Exchange {
     let (now, sentAt, longest) = (worker.loop.now, connection.sentAt, connection.times.silence)
     let silence = Duration.nanoseconds(Int64(now - min(now, sentAt)))
     guard silence >= longest else { return connection.setClock(after: longest - silence) }
-    if !connection.hasUnsent, connection.subscriptions.allSatisfy(\.isWithoutEvents) {
+    let isIdle = !connection.hasUnsent && !connection.isBlocked && !connection.isWithinEvent()
+    if isIdle, connection.subscriptions.allSatisfy(\.mayBeWithoutEvents) {
       write(ServerSentEvents.comment)
       connection.sentAt = now
     }
@@ -229,11 +229,11 @@ final class StreamingResponse: Exchange {
 }
 
 extension StreamSubscription {
-  /// Whether it has been sent everything, as far as it knows.
-  fileprivate var isWithoutEvents: Bool {
+  /// Whether it may have been sent everything. What waits for one with a filter may not fit it.
+  fileprivate var mayBeWithoutEvents: Bool {
     switch state {
     case .idle, .waiting, .updating, .ended: true
-    case .ready, .serving, .standby, .blocked: false
+    case .ready, .serving, .standby, .blocked: extras?.verdicts != nil
     }
   }
 }
