@@ -5,7 +5,7 @@ import Glibc
 public struct BootID: Equatable, Sendable {
   let high, low: UInt64
 
-  /// No boot: a log with it was not provably written during the present one.
+  /// An unknown boot: a log with it may have been written before the present boot.
   static let unknown = BootID(high: 0, low: 0)
 
   init(high: UInt64, low: UInt64) {

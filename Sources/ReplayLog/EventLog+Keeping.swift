@@ -157,17 +157,17 @@ public struct LogRemains {
     limits: EventLog.Limits, boot: BootID?, progress: () -> Void = {}, didGrow: @escaping @Sendable () -> Void
   ) throws(LogRefusal) -> EventLog {
     var state = state
-    // Before the state, too: until that is written, the next process repeats this.
+    // This precedes writing the state: until the state is written, the next process repeats this.
     let keyed = KeyedState.restored(layout, &state, limits.state, progress: progress)
     if state.isClosed || isSalvaged || state.boot != boot {
       state.boot = boot ?? .unknown
       state.isClosed = false
-      // Before the state, which no longer records how far events are complete.
+      // Restored before the state is written: the new state does not record how far events are complete.
       var note = layout.checkpointNote
       _ = note?.restore(upTo: state.salvagedEnd ?? state.end)
       _ = layout.restoredFleetNote(state)
       layout.write(state)
-      // Before an id is assigned: otherwise the file could state that there was none.
+      // The sync precedes the first assigned id: otherwise the file could state that no id was assigned.
       let code = region.sync()
       guard code == 0 else {
         throw LogRefusal(unsafe "it cannot be written: \(String(cString: strerror(code)))", .leave)
@@ -188,7 +188,7 @@ public struct LogRemains {
     }
   }
 
-  /// As `EventLog.leaveBehind()`, of remains in a file.
+  /// As `EventLog.leaveBehind()`, for remains in a file.
   public func leaveBehind() {
     layout.leaveBehind()
     _ = region.sync()

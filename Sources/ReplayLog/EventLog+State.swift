@@ -15,8 +15,8 @@ extension EventLog {
     }
   }
 
-  /// Takes over the state of a log, of which this one has the events. What cannot be taken over is considered again, if
-  /// that log still has all events from there on.
+  /// Takes over the state of another log, whose events this log already has. Events that cannot be taken over are
+  /// considered again, if the other log still has all of them.
   func takeOverState(_ other: EventLog) {
     guard let state, let settings = limits.state else { return }
     var since = other.firstPosition

@@ -13,7 +13,7 @@ import Glibc
 /// A batch with stamps gives its events their ids and times. Ids below `endPosition` are skipped: no event replaces
 /// another, and ids never decrease. Ids above it leave a hole; a second hole evicts the events before the first one. A
 /// log that has stored such a batch *follows a fleet*: it assigns no id of its own until a batch without stamps comes,
-/// whose ids are above the wall clock.
+/// and such events get ids above the wall clock.
 ///
 /// The region can outlive the process: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
 public final class EventLog {
@@ -84,8 +84,9 @@ public final class EventLog {
   /// Where the source resumes: the newest checkpoint of the batches that are or were in the log. Outlives the process
   /// with them.
   public private(set) var checkpoint: Checkpoint?
-  /// The newest position of the batches with stamps that are or were in the log: up to where the fleet's log was read.
-  /// Outlives the process with them. Nil if the log does not follow a fleet, or lost the events of all positions.
+  /// The newest position of the batches with stamps that are or were in the log: how far the fleet's log was read.
+  /// Outlives the process with these batches. Nil if the log does not follow a fleet, or lost the events of all
+  /// positions.
   public var fleetPosition: [UInt8]? { fleetBytes?.isEmpty == false ? fleetBytes : nil }
   /// The id of the next event without a stamp, as of now.
   public var nextOwnID: UInt64 { fleetBytes == nil ? endPosition : max(endPosition, clock(), firstOwnID) }
@@ -118,7 +119,8 @@ public final class EventLog {
   private var fleetNote: LogNote?
   /// Whether its events have the ids of a fleet.
   public var followsFleet: Bool { fleetBytes != nil }
-  /// The bytes of `fleetNote`; nil: the log does not follow a fleet; empty: it does, and the position is unknown.
+  /// The bytes of `fleetNote`. nil: the log does not follow a fleet; empty: the log follows a fleet, and the position
+  /// is unknown.
   private var fleetBytes: [UInt8]?
   /// The least id of an event without a stamp after those with stamps.
   private let firstOwnID: UInt64
@@ -139,7 +141,7 @@ public final class EventLog {
   ///   - state: the state in the region.
   ///   - keyed: the newest event of each key.
   ///   - owner: keeps the region mapped.
-  ///   - firstOwnID: of a log that follows a fleet: no event without a stamp has a lower id.
+  ///   - firstOwnID: in a log that follows a fleet, the least id of an event without a stamp.
   ///   - didGrow: called after an append to the shared log that uses this storage, outside of every lock.
   init(
     _ layout: LogLayout, _ state: LogState, _ keyed: KeyedState? = nil, limits: Limits, owner: AnyObject,
@@ -197,9 +199,9 @@ public final class EventLog {
   /// skipped: the caller must reject and report it before. While events are held, only `appendWhatFits` may be called.
   ///
   /// If the process is killed during the append, the log contains the whole batch with its checkpoint and position, or
-  /// nothing of it; or, for a batch larger than the ring, its first events without these. Of a batch with stamps, events
-  /// that the log has or had are skipped; if it had later ones, too, the checkpoint is skipped, but not the position. A
-  /// batch that the log does not accept (`accepts`) has no effect.
+  /// nothing of it. A batch larger than the ring may leave its first events, without checkpoint and position. Events
+  /// with stamps that the log has or had are skipped. If the log had later events, too, the checkpoint is skipped, but
+  /// not the position. A batch that the log does not accept (`accepts`) has no effect.
   public func append(_ batch: EventBatch) {
     let rest = appendWhatFits(batch)
     precondition(rest == nil, "\(rest?.count ?? 0) events would have been dropped from \(heldPosition) on")
@@ -271,8 +273,8 @@ public final class EventLog {
       return true
     }
     let isWhole = index == batch.count
-    // The checkpoint first: without an event both take effect at once, and a position without its checkpoint would
-    // lose that.
+    // The checkpoint precedes the position: in a batch without events both take effect at once, and a kill after the
+    // position would lose the checkpoint.
     if isWhole, isNewest, let checkpoint = batch.checkpoint { write(checkpoint) }
     if isWhole, let position = stamps.position {
       writeFleet(position)
@@ -313,7 +315,7 @@ public final class EventLog {
 
   /// Whether a batch with a checkpoint can be appended now: false if it must be split now although an empty log could
   /// store all of it. A split batch stores its checkpoint with the last part only, and after a kill the source would
-  /// repeat the others.
+  /// repeat the other parts.
   private func hasRoomForAll(of batch: EventBatch) -> Bool {
     var needed = 0
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) {
@@ -546,7 +548,7 @@ public final class EventLog {
     fleetNote?.write(bytes, end: endPosition)
   }
 
-  /// Separate from the loop over events without stamps, which the functions for each event are part of.
+  /// Separate from the loop over events without stamps, into which the functions for each event are inlined.
   @inline(never) private func appendIfItFits(
     _ data: UnsafeRawBufferPointer, time: UInt64, _ keys: EventKeys? = nil, _ index: Int = 0
   ) -> Bool {

@@ -4,7 +4,7 @@ import Reactive
 import StreamRuntime
 
 /// For each stream an id above all assigned ones. The mark outlives the stream's log, so that the next log assigns
-/// higher ids, whatever the clock.
+/// higher ids even if the clock was set back.
 ///
 /// A file of lines, `ID NAME`. While a stream is active its mark is ahead of it, so that a kill loses nothing; the end
 /// of a stream makes the mark exact. Thread-safe.
@@ -20,7 +20,7 @@ final class IDMarks: Sendable {
   private let report: @Sendable (String) -> Void
   private let state = Locked(State())
   private let queue = DispatchQueue(label: "streamd.ids")
-  /// From a failure to the next attempt.
+  /// The time from a failure to the next attempt.
   private let pause: DispatchTimeInterval
 
   /// Maximum size of the file; the rest is not read.
@@ -31,7 +31,7 @@ final class IDMarks: Sendable {
   /// Reads the file, if it exists.
   ///
   /// - Parameters:
-  ///   - pause: from a failure to the next attempt, other than those of `flush`.
+  ///   - pause: the time from a failure to the next attempt, except for those of `flush`.
   ///   - report: called, on any thread, with a sentence about a failure of the file; of several write failures in a row
   ///     only for the first.
   init(

@@ -1,8 +1,8 @@
 import CLinux
 import Glibc
 
-/// A folder of logs in files, one per stream; locked by this process from its first use on. Another process that writes
-/// to these files corrupts them; one that truncates them ends the process that has them mapped.
+/// A folder of logs in files, one per stream; locked by this process from its first use on. A write by another process
+/// corrupts the files. A truncation by another process ends the process that has the files mapped.
 @safe public final class LogFolder {
   /// The folder's path.
   public let path: String
@@ -166,7 +166,7 @@ import Glibc
   }
 
   /// The first id of a stream whose log is gone: the time in microseconds, or higher if an earlier log may have
-  /// assigned that id. The time alone if this process has not locked the folder.
+  /// assigned that id. If this process has not locked the folder, the time alone.
   public func firstID(of stream: String) -> UInt64 { max(EventLog.wallClock(), marks?.mark(of: stream) ?? 0) }
 
   /// Records the stream's assigned ids from now on, independent of its log, if this process has locked the folder.
@@ -215,7 +215,7 @@ import Glibc
       usleep(Self.patience.microseconds)
     }
     use = .own(descriptor)
-    // The former process may have been killed between a rename and its sync; what follows goes to the renamed files.
+    // The former process may have been killed between a rename and its sync; later writes go to the renamed files.
     _ = syncFolder(descriptor)
     // No stream's file has this name: theirs end in .log.
     marks = IDMarks(path: path + "/ids", report: report)
@@ -226,7 +226,8 @@ import Glibc
     LogRefusal("\(owner(of: folder).map { "process \($0)" } ?? "another process") uses it", .wait)
   }
 
-  /// The process that has locked a folder; nil where the kernel does not tell, as for one of another container.
+  /// The process that has locked a folder; nil if the kernel does not tell, for example for a process of another
+  /// container.
   private static func owner(of folder: CInt) -> pid_t? {
     var status = stat()
     guard unsafe fstat(folder, &status) == 0, let locks = unsafe fopen("/proc/locks", "re") else { return nil }

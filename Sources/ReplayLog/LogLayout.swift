@@ -267,13 +267,13 @@ struct LogState: Equatable {
 public struct LogRefusal: Error, Equatable, CustomStringConvertible {
   /// How to handle the region.
   public enum Remedy: Equatable, Sendable {
-    /// Unusable by any version: replace it.
+    /// Unusable by any version: replace the region.
     case replace
-    /// Possibly usable, such as by another version: rename it, with this suffix, before replacing it.
+    /// Possibly usable, for example by another version: rename the region, with this suffix, before replacing it.
     case setAside(String)
-    /// Inaccessible, and possibly intact: leave it.
+    /// Inaccessible, and possibly intact: leave the region.
     case leave
-    /// In use by another process: leave it until that has ended.
+    /// In use by another process: leave the region until that process has ended.
     case wait
   }
 

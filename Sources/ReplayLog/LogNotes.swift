@@ -1,7 +1,7 @@
 import CChecksum
 import Synchronization
 
-// Notes of a log, which belong to its events: where its source resumes, and up to where a fleet's log was read.
+// Notes of a log, which belong to its events: where its source resumes, and how far a fleet's log was read.
 //
 // After the ring, at multiples of 8:
 //
@@ -14,13 +14,13 @@ import Synchronization
 //     28672  the region's end
 //     slot: u64 number, u64 end position for which it holds, u32 byte count, u32 checksum of all else, bytes
 //
-// A note is written into the inactive slot, and then the end position of its events is committed: so it takes effect
-// with the last of them, or not at all. Active is, of the slots whose end position does not exceed the log's, the one
-// with the highest end position, and then with the highest number. A program that ignores the larger slots counts on from
-// the number of its own ones: it resumes from the last checkpoint there, of which events come again, and what it writes
-// has a higher end position. The lowest bit of a number selects its slot; 0 means empty. Slots that are not active although
-// their end position or their number is higher are cleared before ids are assigned: otherwise another event would get the id
-// that they wait for.
+// A note is written into the inactive slot before the end position of its events is committed: it takes effect with the
+// last of them, or not at all. A slot is valid if its end position does not exceed the log's. The active slot is the
+// valid one with the highest end position; among equal ones, the one with the highest number. A program that ignores
+// the larger slots continues the numbers of the smaller ones. It resumes from the last checkpoint there, so events
+// after that come again; its own notes have a higher end position. The lowest bit of a number selects its slot; 0 means
+// empty. A slot that is not active although its end position or its number is higher is cleared before ids are
+// assigned. Otherwise another event would get the id for which the slot waits.
 
 /// One note of a log.
 struct LogNote: Sendable {  // one thread at a time uses its slots
@@ -49,14 +49,14 @@ struct LogNote: Sendable {  // one thread at a time uses its slots
   /// The place of the notes of a state: two pairs of slots of 128 bytes.
   static func state(inAreaAt area: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer { unsafe area + 8576 }
 
-  /// The notes of at most so many events, the newest first. Does not change the slots.
+  /// The notes with at most this end position, the newest first. Does not change the slots.
   func all(upTo end: UInt64 = .max) -> [(end: UInt64, bytes: [UInt8])] {
     stored.filter { $0.end <= end }.sorted { $0.number > $1.number }.map { ($0.end, $0.bytes) }
   }
 
   private var stored: [NoteSlots.Note] { slots.flatMap { slots in (0...1).compactMap { slots.read($0) } } }
 
-  /// Whether a slot has a note, of whatever events.
+  /// Whether a slot has a note, for any end position.
   var exists: Bool { !stored.isEmpty }
 
   /// The active bytes. Clears the slots that are not valid.
@@ -75,11 +75,11 @@ struct LogNote: Sendable {  // one thread at a time uses its slots
     return active?.bytes
   }
 
-  /// As `restore`; but a note of other events becomes one without bytes.
+  /// As `restore`, but if no note is valid, a note without bytes replaces the others.
   mutating func restoreOrEmpty(upTo end: UInt64) -> [UInt8]? {
     let stored = stored
     if let newest = stored.map(\.number).max(), !stored.contains(where: { $0.end <= end }) {
-      // Into the other slot: a kill leaves one of the two.
+      // The note goes into the other slot: a kill leaves one of the two.
       number = newest
       write([], end: end)
     }
@@ -135,7 +135,7 @@ struct LogNote: Sendable {  // one thread at a time uses its slots
     return unsafe Note(number: number, end: slot.load(fromByteOffset: 8, as: UInt64.self), bytes: Array(bytes))
   }
 
-  /// Into the slot that its number selects.
+  /// Writes a note into the slot that its number selects.
   func write(_ note: Note) {
     let index = Int(note.number & 1)
     let slot = unsafe slot(index)

@@ -23,8 +23,8 @@ extension LogLayout {
   }
 
   /// The state after a partial write: the longest run of intact records without a gap in their ids, the newest of
-  /// equally long ones. Ids continue after a hole, above any that were assigned; or, in a log that follows a fleet,
-  /// after the last event: the lost ones come again, with their ids.
+  /// equally long ones. Ids continue after a hole, above any that were assigned. In a log that follows a fleet they
+  /// continue after the last event: the lost events come again, with their ids.
   ///
   /// - Parameters:
   ///   - state: from the header; its end may be older or newer than the records.

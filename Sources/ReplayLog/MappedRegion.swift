@@ -79,7 +79,7 @@ import Synchronization
   func syncSoon(failed: @escaping @Sendable (CInt) -> Void) {
     guard !isSyncDue.load(ordering: .relaxed), !isSyncDue.exchange(true, ordering: .relaxed) else { return }
     Self.syncQueue.asyncAfter(deadline: .now() + Self.syncDelay) { [self] in
-      // First: changes after this point may miss this sync, and request the next.
+      // This precedes the sync: a change after this point may miss it, and requests the next one.
       isSyncDue.store(false, ordering: .sequentiallyConsistent)
       let synced = marks?.willSync()
       let code = sync()

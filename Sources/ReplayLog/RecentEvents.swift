@@ -30,7 +30,7 @@ public struct RecentEvents: Equatable, Sendable {
   /// If the time is earlier than all of them, because the clock was set back, the history begins anew.
   mutating func periods(before time: UInt64) -> [Period] {
     close(before: time)
-    // A batch from another host can be of a later time.
+    // A batch from another host can have a later time.
     return closed.dropLast(Int(clamping: present - min(present, time / Self.periodMicroseconds)))
   }
 

@@ -1,10 +1,10 @@
 import Events
 
-// What a recovery, a new process and a new log do with a state.
+// How a state continues after a recovery, in a new process and in a new log.
 
 extension KeyedState {
-  /// Adds a version that an earlier process left, after all with lower ids.
-  /// - Returns: false for a second one with its id.
+  /// Adds a version that an earlier process left. Versions are added in the order of their ids.
+  /// - Returns: false for a second version with its id.
   func restore(_ entry: Int, _ unit: Int, id: UInt64) -> Bool {
     let last = unsafe nodes[0].former
     if last != 0, self.id(last) == id { return false }
@@ -18,11 +18,12 @@ extension KeyedState {
     return true
   }
 
-  /// Frees all that no version uses.
+  /// Frees the units and entries that no version uses.
   ///
   /// - Parameters:
-  ///   - blocks: first unit and number of units of what the versions use, by offset.
-  ///   - entries: their entries.
+  ///   - blocks: the first unit and the number of units of each block that a version uses, in the order of their
+  ///     offsets.
+  ///   - entries: the entries of the versions.
   func freeRest(_ blocks: some Sequence<(Int, Int)>, _ entries: Set<Int>) {
     var end = 0
     for (unit, units) in blocks {
@@ -49,7 +50,7 @@ extension KeyedState {
     (committedEnd, horizon, processStart) = (end, end, end)
   }
 
-  /// Events below were considered.
+  /// Records that events with lower ids were considered.
   func advanceEnd(to end: UInt64) { self.end = max(self.end, end) }
 
   /// Considers an event that is in the log already.
@@ -61,8 +62,9 @@ extension KeyedState {
     reclaim(4)
   }
 
-  /// Copies the newest events below an end of a state, whose record is valid during the call only; and, as far as there is
-  /// space, the tombstones that its walks need. In a state that an earlier process left these are all that there are.
+  /// Copies the newest events below an end from another state, whose records are valid during the call only. Also
+  /// copies the tombstones that walks of the other state need, as far as there is space. If an earlier process left the
+  /// other state, these are all its tombstones.
   func take(_ other: KeyedState, upTo end: UInt64) {
     description.begin = other.description.begin
     let begin = other.isInUse ? other.walkBegins.lowest : 0
@@ -84,7 +86,7 @@ extension KeyedState {
       }
       node = version.next
     }
-    // They have replaced nothing.
+    // The copied versions have replaced nothing.
     cursor = 0
   }
 
@@ -99,25 +101,25 @@ extension KeyedState {
   /// Sets the first event that was considered, and why it is incomplete.
   func setDescription(_ description: StateDescription) { self.description = description }
 
-  /// Begins to take over a log, into a state that no event was considered for.
+  /// Begins to take over a log, into a state for which no event was considered.
   func begin(_ description: StateDescription) {
     precondition(count == 0, "\(count) keys")
     self.description = description
     (end, committedEnd, isInUse) = (0, 0, false)
   }
 
-  /// The log's end, where it is below that of the considered events.
+  /// Sets the committed end to the log's end, if that is lower than the end of the considered events.
   func limitCommittedEnd(to end: UInt64) { committedEnd = min(committedEnd, end) }
 
-  /// Events below were considered, by this state or an earlier process.
+  /// Events with lower ids were considered, by this state or by an earlier process.
   var consideredEnd: UInt64 { max(end, committedEnd) }
 
-  /// Keeps what the recovery after a power failure needs.
+  /// Keeps the versions that the recovery after a power failure needs.
   func retain(_ durable: StateMark) { self.durable = durable }
 
   /// Begins to write marks: see `StateMarks`.
   func use(_ marks: StateMarks) { self.marks = marks }
 
-  /// The state as of now.
+  /// The present mark of the state.
   var presentMark: StateMark { mark }
 }

@@ -1,7 +1,7 @@
 import Synchronization
 
 extension KeyedState {
-  /// Frees what nothing needs after a commit.
+  /// Frees the versions that nothing needs after a commit.
   /// - Parameter end: the log's committed end.
   @inline(__always) func commit(_ end: UInt64) {
     let count = newCount * 2 + 16
@@ -9,7 +9,7 @@ extension KeyedState {
     atomicMemoryFence(ordering: .acquiringAndReleasing)
     committedEnd = end
     if let marks { exchange(marks) }
-    // At most twice as many as are new, so that what has accumulated is freed after a while.
+    // Frees at most twice as many versions as are new, so that accumulated versions are freed after a while.
     reclaim(count)
   }
 
@@ -47,8 +47,8 @@ extension KeyedState {
     return true
   }
 
-  /// Frees the tombstones without an older version below `end`. In a file a tombstone stays until the disk has that
-  /// version's cleared entry: the version would return otherwise.
+  /// Frees the tombstones without an older version below `end`. In a file a tombstone stays until the cleared entry of
+  /// that version is on the disk: otherwise the version would return.
   func sweepTombstones(_ count: Int, below end: UInt64 = .max) {
     let limit = min(durable?.clearedEnd ?? .max, end)
     var left = count

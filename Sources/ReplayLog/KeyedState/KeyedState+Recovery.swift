@@ -1,10 +1,10 @@
 import CChecksum
 import Events
 
-// How a state continues in a region of an earlier process, whose content is arbitrary.
+// How a state continues in a region of an earlier process. The region's content is arbitrary.
 
 extension KeyedState {
-  /// What an area has, before anything of it is changed.
+  /// The content of an area, before anything in it is changed.
   private struct Found {
     struct Version {
       let id: UInt64
@@ -22,7 +22,7 @@ extension KeyedState {
     var isWhole = true
   }
 
-  /// The versions with ids below `end`, completely checked. Of several that overlap none is used.
+  /// The versions with ids below `end`, completely checked. If several versions overlap, none of them is used.
   private static func find(
     in area: StateArea, upTo end: UInt64, hasChecksums: Bool, progress: () -> Void
   ) -> Found {
@@ -118,7 +118,7 @@ extension KeyedState {
     /// The entries of its versions.
     let used: Set<Int>
 
-    /// Removes everything else from the region: first the entries, then what they belong to is overwritten.
+    /// Removes everything else from the region. Entries are cleared before their records are overwritten.
     func clearOthers() {
       for entry in found.others { state.area.clear(entry) }
       state.freeRest(found.blocks.lazy.filter { used.contains($0.entry) }.map { ($0.unit, $0.units) }, used)
@@ -136,12 +136,12 @@ extension KeyedState {
     return state
   }
 
-  /// The region's own words about its state.
+  /// What the region's notes say about its state.
   private struct Base {
     var description: StateDescription?
     /// The mark of a salvaged log.
     var mark: StateMark?
-    /// As of which the state is complete.
+    /// The end position for which the state is complete.
     var end: UInt64
     /// The first event that was considered; 0 if unknown.
     var begin: UInt64
@@ -163,7 +163,7 @@ extension KeyedState {
   }
 
   /// The state of a log in a region, from which another takes over. Does not change the region.
-  /// - Returns: nil without one, or without memory.
+  /// - Returns: nil if there is no state, or no memory.
   static func read(_ layout: LogLayout, _ log: LogState) -> KeyedState? {
     guard let area = layout.stateArea else { return nil }
     let isSalvaged = log.salvagedEnd != nil
@@ -185,11 +185,11 @@ extension KeyedState {
   /// The state of a log that continues in the same region; considers the stored events again where that is needed.
   ///
   /// - Parameters:
-  ///   - log: the log's state, which is not in the region yet if it is salvaged. On return it ends earlier if events
-  ///     cannot be considered again.
+  ///   - log: the log's state; a salvaged one is not in the region yet. On return it ends earlier if events cannot be
+  ///     considered again.
   ///   - progress: called repeatedly.
-  /// - Returns: nil without a state in the region; or, with `errno` set, when there is no memory: the next process finds
-  ///   it damaged then.
+  /// - Returns: nil if the region has no state. Also nil, with `errno` set, when there is no memory: the next process
+  ///   then finds the state damaged.
   static func restored(
     _ layout: LogLayout, _ log: inout LogState, _ settings: Settings?, progress: () -> Void = {}
   ) -> KeyedState? {
@@ -239,7 +239,8 @@ extension KeyedState {
     _ progress: () -> Void
   ) -> KeyedState? {
     let end = log.salvagedEnd ?? log.end
-    // Until the events have been considered this is a state of no key: after a kill it begins anew.
+    // Until the events have been considered, the digest is not that of the key's definition: after a kill the state
+    // begins anew.
     var description = StateDescription(keyDigest: ~settings.keyDigest, begin: log.first)
     if let lost { description.incompleteness = Incompleteness(since: lost, cause: .damage) }
     var note = area.description
@@ -258,7 +259,7 @@ extension KeyedState {
     return state
   }
 
-  /// After a power failure: the stored events after the mark.
+  /// Considers the stored events after the mark again, after a power failure.
   private func considerAgain(
     _ layout: LogLayout, _ log: inout LogState, _ settings: Settings, _ progress: () -> Void
   ) {
@@ -270,7 +271,7 @@ extension KeyedState {
     }
     if log.first > end { setDamaged(since: end) }
     let first = max(end, log.first)
-    // A log without events may begin after those that it lost.
+    // A log without events may begin after the events that it lost.
     if first < eventsEnd { consider(layout, first..<eventsEnd, log, settings, progress) }
   }
 
@@ -316,7 +317,7 @@ extension KeyedState {
 
 extension LogState {
   /// Removes the events from `end` on, after a power failure. Their ids are not used again, except by a fleet, which
-  /// sends them again.
+  /// sends these events again.
   fileprivate mutating func cut(at end: UInt64, slots: Int, followsFleet: Bool) {
     let next = self.end
     salvagedEnd = end

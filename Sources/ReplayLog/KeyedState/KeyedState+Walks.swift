@@ -1,13 +1,13 @@
 import CLinux
 
 extension KeyedState {
-  /// Begins to read the state as of an end: of the events below it. Versions that the walk needs are kept as long as
-  /// there is space, until `finish`.
+  /// Begins a walk through the state of the events below an end. Until `finish`, the versions that it needs are kept as
+  /// long as there is space.
   ///
   /// - Parameters:
   ///   - position: the first id that is visited.
-  ///   - end: the log's `endPosition`, or an earlier one; the walk has then fallen behind if versions are gone.
-  ///   - begin: of a walk that this one continues; nil: `end`.
+  ///   - end: the log's `endPosition`, or an earlier one: the walk has then fallen behind if versions are gone.
+  ///   - begin: the begin of the walk that this one continues; nil: `end`.
   public func walk(from position: UInt64 = 0, asOf end: UInt64, begin: UInt64? = nil) -> StateWalk {
     let walk = StateWalk(self, position: position, end: end, begin: begin ?? end)
     if end >= horizon { walkEnds.insert(end) }
@@ -15,10 +15,11 @@ extension KeyedState {
     return walk
   }
 
-  /// Begins to read as of the end of a walk of another state, of which this one has taken over what that walk needs.
+  /// Continues a walk of another state at the walk's end position. This state has taken over the versions that the walk
+  /// needs.
   ///
   /// - Parameters:
-  ///   - former: continues once at most; is of no use afterwards.
+  ///   - former: continues at most once, and must not be used afterwards.
   ///   - position: the first id that is visited.
   ///   - end: the log's `endPosition`.
   public func walk(continuing former: StateWalk, from position: UInt64, in end: UInt64) -> StateWalk {
@@ -30,8 +31,8 @@ extension KeyedState {
     return walk
   }
 
-  /// Keeps the tombstones that the walks of another state need, until all of them have continued in this one, or the space
-  /// is needed.
+  /// Keeps the tombstones that the walks of another state need, until all of these walks have continued in this state
+  /// or the space is needed.
   func expectWalks(of other: KeyedState) {
     let count = other.walkBegins.count - (other.expectedWalks.count > 0 ? 1 : 0) + other.expectedWalks.count
     guard count > 0 else { return }
@@ -39,17 +40,17 @@ extension KeyedState {
     walkBegins.insert(expectedWalks.begin)
   }
 
-  /// Whether the state still has all tombstones from the walk's begin on, so that it can be renewed.
+  /// Whether the state still has all tombstones from the walk's begin on, so that the walk can be renewed.
   public func canRenew(_ walk: StateWalk) -> Bool { walk.begin >= tombstoneHorizon }
 
-  /// Whether the state still has the tombstones, from an id on, of all keys that are removed: in whichever process they
-  /// came, and not in another log.
+  /// Whether the state certainly has the tombstones of all keys that were removed from an id on. An earlier process may
+  /// have freed tombstones, and tombstones of another log are missing.
   public func hasTombstones(from id: UInt64) -> Bool {
     id >= max(tombstoneHorizon, description.begin, processStart)
   }
 
-  /// Continues a walk that has fallen behind as of a newer end, from its position on. It then visits tombstones, too, of
-  /// keys that were removed after its begin: it may have visited these keys before.
+  /// Continues a walk that has fallen behind, from its position on, as of a newer end. The walk then also visits the
+  /// tombstones of keys that were removed after its begin: it may have visited these keys before.
   /// - Returns: false if that is not possible, because a tombstone may be gone.
   public func renew(_ walk: StateWalk, asOf end: UInt64) -> Bool {
     guard canRenew(walk) else { return false }
@@ -59,7 +60,7 @@ extension KeyedState {
     return true
   }
 
-  /// Lets the walk visit events again that it has visited, from an id on, or leave out some that it has not.
+  /// Moves a walk: it visits events again from a lower id on, or skips the events before a higher id.
   /// - Complexity: O(events between).
   public func move(_ walk: StateWalk, to position: UInt64) {
     var node = node(of: walk)
@@ -68,7 +69,7 @@ extension KeyedState {
     walk.position = position
   }
 
-  /// Releases what the walk needs. The walk must be one of this state that has not been finished.
+  /// Releases the versions that the walk needs. The walk must be one of this state that has not been finished.
   public func finish(_ walk: StateWalk) {
     precondition(walk.state === self, "not a walk of this state")
     put(walk, behind: 0)
@@ -77,7 +78,7 @@ extension KeyedState {
     walk.state = nil
   }
 
-  /// The last version that the walk has passed; 0: none that is left.
+  /// The last version that the walk has passed; 0 if none is left.
   private func node(of walk: StateWalk) -> UInt32 {
     guard let place = walk.place else { return 0 }
     return place.last.node
@@ -98,8 +99,8 @@ extension KeyedState {
     unsafe nodes[Int(node)].hash |= Node.hasWalk
   }
 
-  /// Lets the walks behind a version, which is freed, stand behind the one before it.
-  /// - Complexity: O(1), however many they are.
+  /// Moves the walks behind a version to the version before it, because the version is freed.
+  /// - Complexity: O(1), for any number of walks.
   func moveWalks(from node: UInt32, to former: UInt32) {
     guard let place = places.removeValue(forKey: node) else { return }
     guard former != 0, let other = places[former] else {
@@ -158,20 +159,21 @@ public final class StateWalk {
     case finished
     /// There may be more, or an event was not taken.
     case more
-    /// Versions that the walk needs are gone: `renew` it as of the present end.
+    /// Versions that the walk needs are gone: `renew` the walk as of the present end.
     case fellBehind
   }
 
   /// The first id that is not visited yet.
   public fileprivate(set) var position: UInt64
-  /// The walk reads the state of the events below.
+  /// The walk reads the state of the events with lower ids.
   public fileprivate(set) var end: UInt64
-  /// Its first `end`: from there on it visits tombstones, too.
+  /// The walk's first `end`: from this id on the walk also visits tombstones.
   public let begin: UInt64
   /// The last version before `position` that was passed; nil: none.
   var place: StatePlace?
 
-  /// The state that it reads; nil once that is released, as by a reload: the walk is of no use then.
+  /// The state that the walk reads; nil once the state is released, for example by a reload: the walk must not be used
+  /// then.
   public fileprivate(set) weak var state: KeyedState?
 
   fileprivate init(_ state: KeyedState, position: UInt64, end: UInt64, begin: UInt64) {
@@ -181,12 +183,12 @@ public final class StateWalk {
 
 @available(*, unavailable) extension StateWalk: Sendable {}
 
-/// Where walks stand: behind a version. When that is freed, all of them stand behind the one before it.
+/// Where walks stand: behind a version. When that version is freed, all of them stand behind the one before it.
 final class StatePlace {
   fileprivate var node: UInt32
   fileprivate var walkCount = 0
-  /// The place, of as many walks at least, that these walks have joined; so the places that a walk has gone through are
-  /// no more than the logarithm of the number of walks.
+  /// The place with which this one was united; it had at least as many walks. So the number of places that a walk goes
+  /// through is at most the logarithm of the number of walks.
   fileprivate var successor: StatePlace?
 
   fileprivate init(_ node: UInt32) { self.node = node }
@@ -198,7 +200,7 @@ final class StatePlace {
   }
 }
 
-/// Ids, each with how often it was inserted.
+/// A multiset of ids.
 struct CountedIDs {
   /// In the order of the ids.
   private var counts: [(id: UInt64, count: Int)] = []
@@ -206,10 +208,10 @@ struct CountedIDs {
   /// The lowest id; `UInt64.max` if there is none.
   var lowest: UInt64 { counts.first?.id ?? .max }
 
-  /// How many there are, each as often as it was inserted.
+  /// The number of ids, counting repetitions.
   var count: Int { counts.reduce(0) { $0 + $1.count } }
 
-  /// - Complexity: as of an array's `insert`; O(log n) for an id that is there, and for the highest one.
+  /// - Complexity: that of an array's `insert`; O(log n) for an id that is present, and for the highest one.
   mutating func insert(_ id: UInt64) {
     let index = index(of: id)
     if index < counts.count, counts[index].id == id {
@@ -219,7 +221,7 @@ struct CountedIDs {
     }
   }
 
-  /// Removes an id once, if it is there.
+  /// Removes one occurrence of an id, if there is any.
   mutating func remove(_ id: UInt64) {
     let index = index(of: id)
     guard index < counts.count, counts[index].id == id else { return }
@@ -227,7 +229,7 @@ struct CountedIDs {
     if counts[index].count == 0 { counts.remove(at: index) }
   }
 
-  /// Removes all lower ids, however often they were inserted.
+  /// Removes all occurrences of lower ids.
   mutating func removeAll(below id: UInt64) { counts.removeSubrange(..<index(of: id)) }
 
   /// The index of the first entry that is not below an id.

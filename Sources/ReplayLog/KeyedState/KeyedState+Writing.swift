@@ -5,10 +5,10 @@ import Events
 // How a state considers an event.
 
 extension KeyedState {
-  /// Keys whose memory is brought closer at a time: one after the other, each would wait for memory three times.
+  /// The number of keys that are prefetched together: one after the other, each key would wait for memory three times.
   static let approachedCount = 32
 
-  /// Brings what `put` reads of the next keys into the processor's caches.
+  /// Prefetches the memory that `put` reads for the next keys.
   func approach(_ keys: EventKeys, from first: Int) {
     let end = min(first + Self.approachedCount, keys.count)
     guard end - first > 1 else { return }
@@ -34,9 +34,10 @@ extension KeyedState {
   ///
   /// - Parameters:
   ///   - key: 1 to `EventKey.maximumByteCount` bytes.
-  ///   - id: an event with an id below `end` was considered before, and is ignored.
-  ///   - isAdopted: it was in another state; a tombstone is needed although its key is not in this one.
-  ///   - commit: commits the log up to the event before this one; called if there is no space otherwise.
+  ///   - id: an id below `end` was considered before; the event is ignored.
+  ///   - isAdopted: whether the event was in another state: a tombstone is then kept although this state does not have
+  ///     its key.
+  ///   - commit: commits the log up to the event before this one; called only if there is no space otherwise.
   /// - Complexity: O(1), and the event's bytes.
   func put(
     _ key: UnsafeRawBufferPointer, isTombstone: Bool, _ data: UnsafeRawBufferPointer, id: UInt64, time: UInt64,
@@ -69,7 +70,7 @@ extension KeyedState {
       former = found.node == 0 ? Former.absent : self.former(found.node)
     }
     if unit == nil, isTombstone, data.count > 0 {
-      // It is kept without its data.
+      // The tombstone is kept without its data.
       unsafe data = unsafe UnsafeRawBufferPointer(start: data.baseAddress, count: 0)
       units = StateRecord.units(StateArea.headerBytes + key.count + EventLog.stampBytes)
       tombstoneHorizon = id + 1
@@ -99,7 +100,7 @@ extension KeyedState {
     return Former(isAbsent: false, units: units(unit), digest: area.record(unit).digest)
   }
 
-  /// The units of a record, without those by which one in pieces is larger.
+  /// The units that a record takes in one piece, even if it is stored in several.
   func units(_ unit: Int) -> Int { StateRecord.units(StateArea.headerBytes + area.record(unit).contentBytes) }
 
   /// Adds a version that is higher than all others, in place of its key's newest one.
@@ -165,7 +166,7 @@ extension KeyedState {
     return unit
   }
 
-  /// As `write`, where no free block is large enough. A piece has 8 bytes beside its content, and at least as many of it.
+  /// As `write`, if no free block is large enough. Each piece has 8 bytes of header, and at least 8 bytes of content.
   @inline(never) private func writeInPieces(
     _ key: UnsafeRawBufferPointer, isTombstone: Bool, _ data: UnsafeRawBufferPointer, units: Int, id: UInt64,
     time: UInt64
@@ -216,12 +217,12 @@ extension KeyedState {
     return pieces[0].offset
   }
 
-  /// Frees older versions, in the order in which they are needed least, until an event has space.
+  /// Frees older versions until an event has space, the least needed ones first.
   @inline(never) private func makeRoom(_ commit: () -> Void, _ write: () -> Int?) -> Int? {
     commit()
     reclaim(.max)
     if let unit = write() { return unit }
-    // Walks fall behind.
+    // Walks fall behind from here on.
     let disk = durable?.end ?? .max
     while free(below: min(committedEnd, disk), atMost: 64) {
       if let unit = write() { return unit }
@@ -230,7 +231,7 @@ extension KeyedState {
     walkEnds.removeAll(below: horizon)
     walkBegins.removeAll(below: tombstoneHorizon)
     if let unit = write() { return unit }
-    // Not safe from a power failure until the next mark is on the disk.
+    // The state does not survive a power failure until the next mark is on the disk.
     while free(below: committedEnd, atMost: 64) {
       if let unit = write() { return unit }
     }

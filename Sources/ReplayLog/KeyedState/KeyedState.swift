@@ -7,17 +7,17 @@ import Synchronization
 /// The newest event of each key of a stream, in an area of its log's region: see `StateArea` for what is stored, and by
 /// which order of writes it survives a kill.
 ///
-/// Each version of a key is a record of its own. The others belong to a walk that began before they were replaced, or to
-/// the recovery: they are freed once the version that replaced them is below the log's committed end, the end that is on
-/// the disk, and the end as of which any walk reads. Without space for a new version they are freed before that: a walk
-/// has then fallen behind, and after a power failure the state is incomplete.
+/// Each version of a key is a record of its own. An older version is kept for walks that began before it was replaced,
+/// and for the recovery. It is freed once the version that replaced it is below the log's committed end, the end that
+/// is on the disk, and the oldest end position of any walk. Without space for a new version it is freed before that: a
+/// walk has then fallen behind, and after a power failure the state is incomplete.
 ///
 /// In process memory there is a node of 24 bytes for each version, in lists by key and by id, and the free space.
 /// Part of an `EventLog`, whose guard protects it.
 @safe public final class KeyedState {
   /// Why a state is not served: it lacks a key's newest event.
   public struct Incompleteness: Equatable, Sendable {
-    /// What the state has no room for, or what was lost.
+    /// Why an event was left out.
     public enum Cause: UInt64, Sendable {
       /// There are more than `Settings.keys` keys.
       case keys = 1
@@ -32,11 +32,11 @@ import Synchronization
     /// Why it was left out.
     public let cause: Cause
 
-    /// Creates a description of what is left out.
+    /// Creates a description of the first event that was left out.
     public init(since: UInt64, cause: Cause) { (self.since, self.cause) = (since, cause) }
   }
 
-  /// What a state is of, and its maximum content. Equal if all but `key` is equal.
+  /// The keys of a state, and its maximum content. Equal if all but `key` is equal.
   @safe public struct Settings: Equatable, Sendable {
     /// Maximum number of keys, 1 to 1 billion.
     public let keys: Int
@@ -45,7 +45,7 @@ import Synchronization
     public let bytes: Int
     /// The digest of the key's and the tombstone's definition: a state with another one begins anew.
     public let keyDigest: UInt64
-    /// The key of a stored event, which the log calls when it is opened, for events that the state must consider again;
+    /// Returns the key of a stored event. Called when the log is opened, for events that the state must consider again.
     /// nil: only the batches have the keys.
     public let key: (@Sendable (_ event: UnsafeRawBufferPointer) -> EventKey?)?
 
@@ -64,22 +64,22 @@ import Synchronization
       one.keys == other.keys && one.bytes == other.bytes && one.keyDigest == other.keyDigest
     }
 
-    /// Entries for as many older versions as there are keys, and for the first entry, which is not used.
+    /// Older versions have as many entries as keys have, and 1,024 more. The first entry is not used.
     var entries: Int { keys * 2 + 1024 }
-    /// A half more, for older versions and for the version that replaces another.
+    /// The additional half is for older versions, and for the version that replaces another.
     var heapBytes: Int { (bytes + bytes / 2) & ~15 }
     /// Bytes of the area.
     var areaBytes: Int { StateArea.byteCount(entries: entries, heapBytes: heapBytes) }
   }
 
-  /// What a state is made from.
+  /// The first event of a state, and the definition of its keys.
   public struct Origin: Equatable, Sendable {
     /// The digest of its keys' definition.
     public var keyDigest: UInt64
     /// The id of the first event that was considered, or the log's end before that.
     public var begin: UInt64
 
-    /// Creates a description of what a state is made from.
+    /// Creates an origin.
     public init(keyDigest: UInt64 = 0, begin: UInt64 = 0) { (self.keyDigest, self.begin) = (keyDigest, begin) }
   }
 
@@ -115,13 +115,13 @@ import Synchronization
   var digest: UInt64 = 0
   /// What is stored in the region's note.
   var description: StateDescription
-  /// The state is that of the events below. Above the log's end only where a fleet sends lost events again.
+  /// The state is that of the events with lower ids. It exceeds the log's end only if a fleet sends lost events again.
   var end: UInt64
-  /// A walk as of an end below has fallen behind: a version that it needs may be gone.
+  /// A walk with a lower end has fallen behind: a version that it needs may be gone.
   var horizon: UInt64 = 0
-  /// A walk that began as of an end below cannot be renewed: a tombstone after that may be gone.
+  /// A walk with a lower begin cannot be renewed: a later tombstone may be gone.
   var tombstoneHorizon: UInt64 = 1
-  /// An earlier process may have freed tombstones below.
+  /// An earlier process may have freed tombstones with lower ids.
   var processStart: UInt64 = 0
 
   let area: StateArea
@@ -130,9 +130,9 @@ import Synchronization
   var marks: StateMarks?
   var heap: StateHeap
   let nodeMemory: LazyMemory
-  /// Its numbers are those of the table's entries; the first one is the head of the list by id.
+  /// Nodes have the numbers of the table's entries; the first node is the head of the list by id.
   let nodes: UnsafeMutablePointer<Node>
-  /// Unused nodes, and the end of those that were ever used.
+  /// The first unused node, and the end of the nodes that were ever used.
   var unused: UInt32 = 0
   var nodesEnd: UInt32 = 1
   /// The first node of each bucket. There are as many buckets as versions in them, so that one more divides one bucket.
@@ -147,21 +147,21 @@ import Synchronization
   var committedEnd: UInt64
   /// Where walks stand, by version.
   var places: [UInt32: StatePlace] = [:]
-  /// The ends as of which the walks read that have not fallen behind: what they replaced later is kept.
+  /// The ends of the walks that have not fallen behind: versions that were replaced later are kept.
   var walkEnds = CountedIDs()
-  /// The first ends of walks that can be renewed: later tombstones are kept.
+  /// The begins of the walks that can be renewed: later tombstones are kept.
   var walkBegins = CountedIDs()
   /// The walks of another state that may continue in this one: until then their lowest begin is among `walkBegins`.
   var expectedWalks: (count: Int, begin: UInt64) = (0, 0)
   var durable: StateMark?
-  /// Whether the note in the region is that of this state.
+  /// Whether the note in the region describes this state.
   var isInUse = false
   /// The new versions since the last commit.
   var newCount = 0
-  /// A copy of a record that is stored in pieces, for one reader.
+  /// A copy of a record in pieces, for one reader.
   var room = unsafe UnsafeMutableRawBufferPointer(start: nil, count: 0)
 
-  /// Without any version, and without free space.
+  /// Creates a state without versions and without free space.
   /// - Returns: nil, with `errno` set, when address space is exhausted.
   init?(
     _ area: StateArea, _ description: StateDescription, keys: Int = .max, bytes: Int = .max, hasChecksums: Bool,
@@ -185,7 +185,7 @@ import Synchronization
   /// Whether the state has the newest event of each key.
   public var isComplete: Bool { incompleteness == nil }
 
-  /// Two states of a stream with one origin are the same one, as of two ends.
+  /// Two states of a stream with equal origins are the same state at two end positions.
   public var origin: Origin { Origin(keyDigest: description.keyDigest, begin: description.begin) }
 
   /// Why the state is incomplete; nil: it is complete.
@@ -210,7 +210,7 @@ import Synchronization
 
   /// A copy of the content of a record in pieces, valid until the next call.
   ///
-  /// - Parameter part: what is copied besides the first `head` bytes; the rest is undefined.
+  /// - Parameter part: the part that is copied besides the first `head` bytes; the rest is undefined.
   @inline(never) func collected(_ unit: Int, head: Int = 0, part: Range<Int>? = nil) -> UnsafeRawBufferPointer {
     let count = area.record(unit).contentBytes
     if unsafe room.count < count {
@@ -318,11 +318,11 @@ public struct StateEvent {
   /// Whether the heap has it in several pieces.
   public var isDivided: Bool { state.area.record(unit).isDivided }
 
-  /// All of it; copied, if it is divided.
+  /// The whole record; copied, if it is divided.
   /// - Complexity: O(n) if it is divided, else O(1).
   public var whole: UnsafeRawBufferPointer { unsafe part(0..<byteCount) }
 
-  /// All of it, of which only id, time and these bytes may be read.
+  /// The whole record, of which only id, time and these bytes may be read.
   /// - Complexity: O(bytes + pieces) if it is divided, else O(1).
   public func part(_ range: Range<Int>) -> UnsafeRawBufferPointer {
     let record = state.area.record(unit)

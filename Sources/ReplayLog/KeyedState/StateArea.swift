@@ -23,12 +23,12 @@ import Synchronization
 //
 // A killed process leaves a prefix of its writes. A version's record is complete before its entry; it takes effect when
 // the log's end position covers its id. An older version's entry is cleared after that, and its record is overwritten
-// after that. So the versions with ids below the end position, of each key the newest, are the state.
+// after that. So the state consists of the newest version of each key, among those with ids below the end position.
 //
-// After a power failure the state is that of the mark: a version is cleared only when the mark on the disk is of an end
-// position after the version that replaced it. A tombstone is cleared when the disk has the cleared entry of what it
-// removed. Number and digest of the mark prove that the state is complete. The events from there on are considered
-// again.
+// After a power failure the state is that of the mark. Therefore a version is cleared only when the mark on the disk
+// has an end position after the version that replaced it. A tombstone is cleared when the cleared entry of the version
+// that it removed is on the disk. The mark's number and digest prove that the state is complete. Later events are
+// considered again.
 
 /// A state's memory in a region; its content is arbitrary.
 @safe struct StateArea {
@@ -69,10 +69,10 @@ import Synchronization
   /// The offset of an entry's record in units, plus 1.
   subscript(entry: Int) -> UInt32 { unsafe table[entry].load(ordering: .relaxed) }
 
-  /// After the record's content.
+  /// Called once the record's content is complete.
   func set(_ entry: Int, _ unit: Int) { unsafe table[entry].store(UInt32(unit) + 1, ordering: .releasing) }
 
-  /// Before the record is overwritten.
+  /// Called before the record is overwritten.
   func clear(_ entry: Int) {
     unsafe table[entry].store(0, ordering: .relaxed)
     atomicMemoryFence(ordering: .acquiringAndReleasing)
@@ -153,7 +153,7 @@ import Synchronization
     unsafe start.storeBytes(of: nextPiece, toByteOffset: 8, as: UInt32.self)
   }
 
-  /// - Parameter content: the checksum of the content, for one in pieces the sum of their checksums.
+  /// - Parameter content: the checksum of the content; for a record in pieces, the sum of their checksums.
   func write(checksumOf content: UInt32) {
     unsafe start.storeBytes(of: content ^ headerChecksum, toByteOffset: 12, as: UInt32.self)
   }
@@ -166,7 +166,7 @@ import Synchronization
     unsafe start.storeBytes(of: id.bigEndian, toByteOffset: 24, as: UInt64.self)
   }
 
-  /// What the record adds to the digest of a state.
+  /// The contribution of the record to the digest of a state.
   var digest: UInt64 {
     var word = id &+ UInt64(checksum) &* 0x9E37_79B9_7F4A_7C15
     word = (word ^ word >> 32) &* 0xD6E8_FEB8_6659_FD93
@@ -175,7 +175,7 @@ import Synchronization
   }
 }
 
-/// What a state is of, and since when.
+/// The keys of a state, its first event, and whether it is complete.
 struct StateDescription: Equatable {
   /// The digest of the key's definition: a state of another definition cannot continue.
   var keyDigest: UInt64
@@ -205,16 +205,16 @@ struct StateDescription: Equatable {
   }
 }
 
-/// A state as of one end position, as a note has it.
+/// A state at one end position, as a note contains it.
 struct StateMark: Equatable {
   var description: StateDescription
-  /// The state is that of the events below.
+  /// The state is that of the events with lower ids.
   var end: UInt64
   /// The number of keys.
   var count: UInt64
   /// The sum of their records' digests.
   var digest: UInt64
-  /// The entries of versions that events below replaced are cleared; not in the note.
+  /// Versions that were replaced by events with lower ids have cleared entries. Not in the note.
   var clearedEnd: UInt64 = 0
 
   init(
@@ -241,16 +241,16 @@ struct StateMark: Equatable {
   }
 }
 
-/// The mark of a state in a file, which one thread writes around its syncs, and the state as the log's thread has it.
+/// The mark of a state in a file, which one thread writes around its syncs, and the newest state from the log's thread.
 /// Thread-safe.
 final class StateMarks: Sendable {
   private struct State {
     var note: LogNote
-    /// As of the log's last commit.
+    /// The state at the log's last commit.
     var latest: StateMark
-    /// In the note.
+    /// The mark in the note.
     var noted: StateMark
-    /// In the note on the disk.
+    /// The mark in the note that is on the disk.
     var durable: StateMark
   }
 
@@ -258,14 +258,14 @@ final class StateMarks: Sendable {
 
   /// - Parameters:
   ///   - note: restored.
-  ///   - noted: its content.
+  ///   - noted: the note's content.
   ///   - durable: the content that is on the disk.
   init(_ note: LogNote, noted: StateMark, durable: StateMark) {
     state = Mutex(State(note: note, latest: noted, noted: noted, durable: durable))
   }
 
-  /// Sets the state as of a commit.
-  /// - Returns: the one on the disk.
+  /// Sets the state at a commit.
+  /// - Returns: the mark that is on the disk.
   func exchange(_ latest: StateMark) -> StateMark {
     state.withLock { state in
       state.latest = latest
@@ -273,10 +273,10 @@ final class StateMarks: Sendable {
     }
   }
 
-  /// Before a sync: what it will have brought to the disk.
+  /// Called before a sync. Returns what the sync brings to the disk.
   func willSync() -> (latest: StateMark, noted: StateMark) { state.withLock { ($0.latest, $0.noted) } }
 
-  /// After a successful sync; writes the note.
+  /// Called after a successful sync; writes the note.
   /// - Returns: whether another sync is needed, for the note.
   func didSync(_ synced: (latest: StateMark, noted: StateMark)) -> Bool {
     state.withLock { state in

@@ -21,9 +21,9 @@ import Glibc
 /// Allocates blocks in a piece of memory, in units of 16 bytes. Adjacent free blocks become one at once.
 ///
 /// Two-level segregated fit: a list of free blocks for each size up to 31 units, and 32 lists for each power of two
-/// above; bits say which lists have blocks. Which units begin or end a free block is in process memory, so the bytes of
-/// allocated blocks decide nothing. A free block begins with its size and its neighbours in the list (u32 each), and
-/// ends with its size.
+/// above; bits say which lists have blocks. Process memory records which units begin or end a free block, so the bytes
+/// of allocated blocks are never interpreted. A free block begins with its size and its neighbours in the list (u32
+/// each), and ends with its size.
 ///
 /// - Complexity: O(1) for each operation.
 @safe struct StateHeap {
@@ -102,7 +102,7 @@ import Glibc
   }
 
   private func free(atLeast size: Int) -> Int? {
-    // Rounded up: every block of that list, and of the later ones, is large enough.
+    // The size is rounded up: every block of that list, and of the later ones, is large enough.
     let exponent = Int.bitWidth - 1 - size.leadingZeroBitCount
     var (level, list) = Self.place(size < Self.sublists ? size : size + (1 << (exponent - 5)) - 1)
     if level < 32 {
