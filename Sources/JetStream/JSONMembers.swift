@@ -21,7 +21,7 @@ struct JSONMembers {
   /// A number without sign, fraction and exponent.
   func number(_ name: String) -> UInt64? { value(name).flatMap { Decimal.number($0.bytes) } }
 
-  /// - Returns: nil also for what is no boolean.
+  /// - Returns: nil also for a value that is not a boolean.
   func flag(_ name: String) -> Bool? { value(name)?.flag }
 
   func string(_ name: String) -> String? { value(name)?.string }
@@ -39,13 +39,13 @@ struct JSONMembers {
     return strings
   }
 
-  /// The bytes that a string holds in base64, by RFC 4648 with padding; nothing else is accepted.
+  /// The bytes that a string contains in base64, by RFC 4648 with padding; nil for any other value.
   func base64(_ name: String) -> [UInt8]? {
     guard let value = value(name), value.kind == .string else { return nil }
     return Base64.decoded(value.bytes.dropFirst().dropLast())
   }
 
-  /// - Returns: nil also if there are several of that name.
+  /// - Returns: nil also if several members have that name.
   private func value(_ name: String) -> JSONValue? {
     var found: JSONValue?
     for member in members where member.name.elementsEqual(name.utf8) {
@@ -74,7 +74,7 @@ enum Decimal {
 }
 
 enum Base64 {
-  /// - Returns: nil unless it is the encoding of the result, with padding.
+  /// - Returns: nil unless the text is the encoding of the result, with padding.
   static func decoded(_ text: ArraySlice<UInt8>) -> [UInt8]? {
     guard text.count % 4 == 0 else { return nil }
     let padding = text.reversed().prefix(2).prefix { $0 == UInt8(ascii: "=") }.count
@@ -100,7 +100,7 @@ enum Base64 {
     return bytes
   }
 
-  /// With the alphabet for URLs, and without padding.
+  /// Encodes with the alphabet for URLs, and without padding.
   static func encodedForURL(_ bytes: [UInt8]) -> String {
     let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
     var text: [UInt8] = []

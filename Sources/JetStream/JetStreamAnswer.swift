@@ -2,7 +2,7 @@ import Fleet
 
 /// An answer of JetStream's API, or of one of its streams. Source: NATS ADR-1, and `server/jetstream_api.go`.
 ///
-/// Every byte is hostile: what is not exactly as expected is nil, or `unknown`.
+/// Every byte is hostile: an answer that is not exactly as expected becomes nil or `unknown`.
 enum JetStreamAnswer {
   /// The code and the text of an error.
   struct Failure: Equatable {
@@ -17,7 +17,7 @@ enum JetStreamAnswer {
     static let wrongLastSequence: UInt64 = 10071
   }
 
-  /// Sequence numbers from here on do not occur.
+  /// Sequence numbers are below this.
   static let sequenceLimit: UInt64 = 1 << 62
 
   /// - Returns: nil for an answer that is not an error.
@@ -26,7 +26,7 @@ enum JetStreamAnswer {
     return Failure(code: error.number("err_code") ?? 0, text: error.string("description") ?? "")
   }
 
-  /// The acknowledgement of an entry that was to be appended to `stream` after this sequence number.
+  /// The acknowledgement of an entry that was to be appended to `stream` after this sequence number, or its refusal.
   static func appended(_ bytes: [UInt8], to stream: String, after: UInt64) -> ShardMachine.AppendResult {
     guard let answer = JSONMembers(bytes) else { return .unknown }
     if let failure = failure(answer) {

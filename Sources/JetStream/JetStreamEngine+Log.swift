@@ -26,7 +26,7 @@ extension JetStreamEngine {
     }
   }
 
-  /// With the fence that does not hold.
+  /// Appends with the fence that does not hold, for tests.
   private func appendUnsafely(
     _ entry: [UInt8], _ subject: String, to shard: Int, after: UInt64,
     _ done: @escaping (ShardMachine.AppendResult) -> Void
@@ -53,7 +53,7 @@ extension JetStreamEngine {
     startReads()
   }
 
-  /// Starts reads that wait, as many as may run.
+  /// Starts waiting reads, up to the limit.
   func startReads() {
     while readCount < ShardReading.concurrencyLimit, let reading = waitingReads.popFirst() {
       if reading.start() { readCount += 1 }
@@ -70,7 +70,8 @@ extension JetStreamEngine {
     }
   }
 
-  /// A replica that lags may not have the claim yet: the one that decides about appends must say that there is none.
+  /// A replica that lags may not have the claim yet. Only the replica that decides about appends can say that there is
+  /// none.
   private func findFirstClaim(_ shard: Int, _ done: @escaping (FleetClaim?) -> Void) {
     information(about: shard) { [self] extent in
       guard let extent else { return done(nil) }
@@ -127,13 +128,13 @@ extension JetStreamEngine {
     }
   }
 
-  /// Whether a question may be answered by any replica.
+  /// Whether any replica may answer a question.
   var readsReplicas: Bool { EventLoop.monotonicNow() >= replicasTime }
 
-  /// For some time, asks the leaders of the logs only.
+  /// Asks only the leaders of the logs for some time.
   func avoidReplicas() { replicasTime = EventLoop.monotonicNow() &+ Self.replicasNanoseconds }
 
-  /// Asks any replica of a shard's stream for an entry, and the leader if that does not answer soon: brokers may take
+  /// Asks any replica of a shard's stream for an entry, and then the leader if no answer comes soon. Brokers may take
   /// more than a minute to notice that one of them is frozen or cut off, and send it questions until then.
   func get(_ question: String, _ shard: Int, _ done: @escaping (JetStreamAnswer.Stored?) -> Void) {
     let soon = options.answerTimeout / 10
@@ -156,12 +157,12 @@ extension JetStreamEngine {
   }
 }
 
-/// One read of a shard's log: asks for the log's extent and the first entry at the same time, and then for several entries
-/// at a time, each as the first one from some sequence number on.
+/// One read of a shard's log. Asks for the log's extent and the first entry at the same time. Then asks for several
+/// entries at a time, each as the first one from some sequence number on.
 final class ShardReading {
-  /// Reads at the same time; others wait.
+  /// Maximum number of concurrent reads; others wait.
   static let concurrencyLimit = 2
-  /// Entries that are asked for at the same time.
+  /// Number of entries that are requested at the same time.
   private static let windowCount: UInt64 = 16
 
   private let shard: Int
@@ -174,10 +175,10 @@ final class ShardReading {
   private var extent: (first: UInt64, last: UInt64)?
   private var entries: [(sequence: UInt64, bytes: [UInt8])] = []
   private var byteCount = 0
-  /// The answers to questions that were asked at the same time, in order.
+  /// The answers to questions that were asked at the same time, in the order of the questions.
   private var answers: [JetStreamAnswer.Stored?] = []
   private var missingCount = 0
-  /// Whether any replica may have given them.
+  /// Whether any replica may have given the answers.
   private var isByReplicas = false
 
   /// - Parameter done: called after the engine's `answerTimeout` at the latest.
@@ -190,7 +191,7 @@ final class ShardReading {
     }
   }
 
-  /// - Returns: false if it has ended.
+  /// - Returns: false if the read has ended.
   func start() -> Bool {
     guard done != nil, after < JetStreamAnswer.sequenceLimit else {
       end()
@@ -207,7 +208,7 @@ final class ShardReading {
     return true
   }
 
-  /// Ends without calling its closure, and without its engine.
+  /// Ends the read without calling its closure or the engine.
   func cancel() {
     done = nil
     if let timer { loop.cancel(timer) }
@@ -235,12 +236,13 @@ final class ShardReading {
       let next = max((entries.last?.sequence ?? after) + 1, extent.first)
       let sequence: UInt64? = if case .found(_, sequence: let sequence)? = answer { sequence } else { nil }
       if isByReplicas, answer != nil, next <= extent.last, sequence ?? .max > next {
-        // This replica lags behind or has lost entries, possibly for long, or they were removed: the log's leader tells.
+        // This replica lags or has lost entries, possibly for long, or the entries were removed. The log's leader knows
+        // which.
         engine.avoidReplicas()
         return ask(from: next, count: min(Self.windowCount, extent.last - next + 1))
       }
       guard case .found(let bytes, sequence: let sequence) = answer else {
-        // Up to here: an answer is missing.
+        // The read ends here: an answer is missing.
         return end(hasFailed: answer == nil && entries.isEmpty)
       }
       if sequence <= entries.last?.sequence ?? after { continue }  // several questions have one answer, after a gap

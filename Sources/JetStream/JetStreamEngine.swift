@@ -3,17 +3,18 @@ import StreamRuntime
 
 /// The engine of a fleet over NATS JetStream.
 ///
-/// Each shard's log is a JetStream stream, and its sequence numbers are the stream's. A leader of a stream checks
-/// `Nats-Expected-Last-Sequence` when it applies an entry, as all replicas do: two appends that expect the same sequence
-/// number are never both accepted. (The check of a subject's last sequence number, on which leases in a key-value bucket
-/// rely, is made before an entry is replicated: in a cluster several may pass. nats-io/nats-server#4320.)
+/// Each shard's log is a JetStream stream, and its sequence numbers are the stream's. Every replica checks
+/// `Nats-Expected-Last-Sequence` when it applies an entry: two appends that expect the same sequence number are never
+/// both accepted. Leases in a key-value bucket rely on a check of a subject's last sequence number. That check precedes
+/// the replication of an entry, so several appends can pass it in a cluster (nats-io/nats-server#4320).
 ///
-/// Requests are plain messages: each has a subject for its answer, with a number, under one subscription. An answer that
-/// does not come within `answerTimeout`, or is not exactly as expected, is a failure, which says nothing about what was
-/// done. Brokers publish stored entries again as messages, which are the tail: without acknowledgement, so that some may be
-/// missing. If messages arrive faster than they are processed, they are dropped, answers and entries of the tail alike.
+/// A request is a plain message. Its answer goes to a subject with a number, and one subscription receives all answers.
+/// If no answer comes within `answerTimeout`, or it is not exactly as expected, the request fails; it may have had its
+/// effect nevertheless. Brokers publish stored entries again as messages: the tail. Messages of the tail are not
+/// acknowledged, so some may be missing. If messages arrive faster than they are processed, answers and entries of the
+/// tail are dropped.
 ///
-/// Nothing is sent while nothing happens, except a ping in each `pingInterval`.
+/// An idle engine sends nothing except a ping in each `pingInterval`.
 package final class JetStreamEngine: FleetEngine {
   private enum Phase {
     /// Can become: connecting, stopped.
@@ -24,7 +25,7 @@ package final class JetStreamEngine: FleetEngine {
     case preparing(UInt32)
     /// Can become: waiting, stopped.
     case ready(UInt32)
-    /// Until it connects again. Can become: connecting, stopped.
+    /// Waits before it connects again. Can become: connecting, stopped.
     case waiting(TimerID)
     /// Final.
     case stopped
@@ -32,7 +33,7 @@ package final class JetStreamEngine: FleetEngine {
 
   private struct Pending {
     let timer: TimerID
-    /// - Parameter answer: nil: there is none.
+    /// - Parameter answer: nil if there is none.
     /// - Returns: whether no further answer is wanted.
     let receive: (_ answer: NATSMessage?) -> Bool
   }
@@ -53,13 +54,13 @@ package final class JetStreamEngine: FleetEngine {
   private weak var observer: (any FleetEngineObserver)?
   private var client: NATSClient?
   private var phase = Phase.idle
-  /// Events that have arrived and are not processed.
+  /// Events that have arrived and were not processed.
   private var events: ArraySlice<(link: UInt32, event: NATSEvent)> = []
-  /// Attempts to connect since a connection lasted.
+  /// Attempts to connect since the last lasting connection.
   private var attemptCount = 0
-  /// When the streams were there last, on the loop's clock.
+  /// When the streams were last available, on the loop's clock.
   private var readyTime: UInt64 = 0
-  /// What was reported about the missing connection.
+  /// The last reported reason for the missing connection.
   private var reportedReason: String?
   /// Requests that have no answer yet, by number.
   private var pending: [UInt64: Pending] = [:]
@@ -67,30 +68,31 @@ package final class JetStreamEngine: FleetEngine {
   private var subscribed: [FleetSubject: Subscribed] = [:]
   private var subjects: [UInt32: FleetSubject] = [:]
   private var lastSubscription = JetStreamEngine.tailSubscription
-  /// The streams, as the present connection has found them.
+  /// The streams, as found by the present connection.
   private var streams: ShardStreams?
   /// Reads that wait for others.
   var waitingReads: ArraySlice<ShardReading> = []
   var readCount = 0
-  /// When replicas other than the leader are asked for entries again, on the loop's clock.
+  /// When other replicas than the leader may be asked again, on the loop's clock.
   var replicasTime: UInt64 = 0
 
   private static let inboxSubscription: UInt32 = 0
   private static let tailSubscription: UInt32 = 1
-  /// Requests without an answer; further ones fail at once.
+  /// Maximum number of requests without an answer; further ones fail at once.
   private static let pendingLimit = 65536
-  /// The time without questions to other replicas than the leader after one that was not answered.
+  /// After an unanswered question, only leaders are asked for this time.
   static let replicasNanoseconds: UInt64 = 30_000_000_000
-  /// Events that are processed in one piece, so that the loop's other work is not delayed.
+  /// Maximum number of events that are processed at once, so that the loop's other work is not delayed.
   private static let eventsPerTurn = 64
-  /// Delays before the host connects again: they double, up to the maximum, and half of each is random.
+  /// Delays before the engine connects again: each doubles the previous one, up to the maximum. Half of each delay is
+  /// random.
   private static let reconnectDelay = (first: Duration.milliseconds(100), maximum: Duration.seconds(5))
-  /// The age from which on the delay after a lost connection is the first one again.
+  /// A connection of at least this age resets the delay.
   private static let lastingNanoseconds: UInt64 = 10_000_000_000
 
   /// - Parameters:
   ///   - options: without a `problem`; otherwise the engine only reports it.
-  ///   - loop: to which the engine is confined.
+  ///   - loop: the engine is confined to it.
   package init(_ options: JetStreamOptions, on loop: EventLoop) {
     (self.options, self.loop) = (options, loop)
     names = JetStreamNames(fleet: options.fleet, inbox: JetStreamNames.hexadecimal(HostID.random().bytes))
@@ -133,7 +135,7 @@ package final class JetStreamEngine: FleetEngine {
 
   private var isStopped: Bool { if case .stopped = phase { true } else { false } }
 
-  /// The connection, once all streams are there.
+  /// The connection, if all streams are available.
   private var readyLink: UInt32? { if case .ready(let link) = phase { link } else { nil } }
 
   var isReady: Bool { readyLink != nil }
@@ -160,7 +162,7 @@ package final class JetStreamEngine: FleetEngine {
     phase = .connecting(client.connect(options))
   }
 
-  /// Ends the connection, or the attempt, and connects again later.
+  /// Ends the connection, or the attempt to connect, and connects again later.
   private func disconnect(_ reason: String) {
     guard let client else { return }
     var isNews = reason != reportedReason
@@ -169,7 +171,7 @@ package final class JetStreamEngine: FleetEngine {
     case .ready(let link):
       client.disconnect(link)
       isNews = true
-      // Some faults show only later, such as a missing permission: a connection that is lost at once is no success.
+      // Some faults, such as a missing permission, show only later: a connection that is lost at once is not a success.
       if EventLoop.monotonicNow() &- readyTime > Self.lastingNanoseconds { attemptCount = 1 }
     case .idle, .waiting, .stopped: return
     }
@@ -216,7 +218,7 @@ package final class JetStreamEngine: FleetEngine {
     if case .message(let message, _) = event { client?.processed(message) }
     switch phase {
     case .connecting(link), .preparing(link), .ready(link): break
-    case .idle, .connecting, .preparing, .ready, .waiting, .stopped: return  // of an earlier connection
+    case .idle, .connecting, .preparing, .ready, .waiting, .stopped: return  // from an earlier connection
     }
     switch event {
     case .connected(let byteCount): connected(link, maximumMessageByteCount: byteCount)
@@ -233,8 +235,8 @@ package final class JetStreamEngine: FleetEngine {
     return "the connection to NATS was lost: \(text)"
   }
 
-  /// A text of the server, for a message: short, printable, and without a secret, which the server knows
-  /// and might repeat, maybe cut short.
+  /// Makes a text of the server fit for a message: short, printable and without a secret. The server knows the secret
+  /// and might repeat it, in whole or in part.
   func visible(_ text: String) -> String {
     let parts = options.credentials.secrets.map { $0.prefix(8) }
     guard !parts.contains(where: { !$0.isEmpty && text.contains($0) }) else { return "rejected" }
@@ -256,8 +258,8 @@ package final class JetStreamEngine: FleetEngine {
     streams?.prepare()
   }
 
-  /// The streams are there, or cannot be used.
-  /// - Parameter problem: nil if they are there.
+  /// Called when the streams are available or cannot be used.
+  /// - Parameter problem: nil if the streams are available.
   func prepared(_ problem: String?, on preparedLink: UInt32) {
     guard let link, link == preparedLink else { return }
     if let problem { return disconnect(problem) }
@@ -266,7 +268,7 @@ package final class JetStreamEngine: FleetEngine {
     observer?.engineConnected()
   }
 
-  /// A shard's stream does not exist any more.
+  /// Called when a shard's stream no longer exists.
   func restoreStream(_ shard: Int) { streams?.restore(shard) }
 
   // MARK: Requests
@@ -274,9 +276,9 @@ package final class JetStreamEngine: FleetEngine {
   /// Sends a message and receives its answers.
   ///
   /// - Parameters:
-  ///   - whilePreparing: whether it is sent also before all streams are there.
+  ///   - whilePreparing: whether the message is also sent before all streams are available.
   ///   - timeout: nil: `answerTimeout`.
-  ///   - receive: called with each answer until it returns true; finally with nil after the timeout, or without a
+  ///   - receive: called with each answer until it returns true. The last call has nil, after the timeout or without a
   ///     connection.
   func request(
     _ subject: String, _ bytes: [UInt8], header: (name: String, value: String)? = nil, whilePreparing: Bool = false,
@@ -309,7 +311,7 @@ package final class JetStreamEngine: FleetEngine {
     case Self.inboxSubscription:
       guard let token = message.subject.utf8.split(separator: UInt8(ascii: ".")).last,
         let number = Decimal.number(token), let request = pending[number]
-      else { return }  // late, or of something else
+      else { return }  // late, or not an answer to a request
       if request.receive(message), let request = pending.removeValue(forKey: number) { loop.cancel(request.timer) }
     case Self.tailSubscription:
       guard let sequence = message.sequence, 1..<JetStreamAnswer.sequenceLimit ~= sequence,

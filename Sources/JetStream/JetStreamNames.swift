@@ -1,11 +1,11 @@
 import Fleet
 
-/// The names that a fleet uses in NATS: `streamd.NAME.` begins every subject, so that one permission covers them, besides
-/// the API of JetStream.
+/// The names that a fleet uses in NATS. Every subject begins with `streamd.NAME.`, so that one permission covers all of
+/// them, besides JetStream's API.
 struct JetStreamNames {
   private let prefix: String
   private let streamPrefix: String
-  /// Answers to this engine have the subject of this and a number.
+  /// The prefix of the subjects of answers to this engine; a number follows.
   let inbox: String
 
   /// - Parameter inbox: 32 hexadecimal digits.
@@ -23,7 +23,7 @@ struct JetStreamNames {
   func parts(_ shard: Int) -> String { "\(prefix)log.\(shard).part" }
   /// The subjects under which a shard's stored entries are published again.
   func tail(_ shard: Int) -> String { "\(prefix)tail.\(shard).>" }
-  /// Those of all shards.
+  /// The subjects of all shards' tails.
   var tails: String { "\(prefix)tail.*.*" }
 
   /// The shard of a subject of a tail.
@@ -33,7 +33,7 @@ struct JetStreamNames {
     return Decimal.number(parts[3].utf8).flatMap(Int.init(exactly:))
   }
 
-  /// Whether an answer may be sent there: a question may come from anything, and must not make this host write to
+  /// Whether an answer may be sent to this subject. Any client can ask a question, and must not make this host write to
   /// JetStream's API or to a log.
   func mayAnswer(to subject: String) -> Bool { subject.hasPrefix("\(prefix)answer.") }
 
@@ -50,8 +50,8 @@ struct JetStreamNames {
     bytes.map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }.joined()
   }
 
-  /// A text as a part of a subject: letters, digits, "-" and "_" stand for themselves, other bytes are "=" and two
-  /// hexadecimal digits. Different for different texts.
+  /// A text as a part of a subject: letters, digits, "-" and "_" stay, each other byte becomes "=" and two hexadecimal
+  /// digits. Different texts have different tokens.
   static func token(_ text: String) -> String {
     guard !text.isEmpty else { return "=" }
     return text.utf8.map { byte in

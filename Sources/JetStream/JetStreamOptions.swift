@@ -1,6 +1,6 @@
-/// How a fleet's hosts reach NATS, and what its logs are like.
+/// How the hosts of a fleet reach NATS, and the properties of its logs.
 package struct JetStreamOptions: Sendable {
-  /// How a host proves to NATS what it is. Secrets never appear in a message.
+  /// How a host authenticates itself to NATS. Secrets never appear in a message.
   package enum Credentials: Sendable {
     case none
     case password(user: String, password: String)
@@ -22,38 +22,39 @@ package struct JetStreamOptions: Sendable {
     }
   }
 
-  /// What a log compares when an entry is appended.
+  /// The number that is compared when an entry is appended.
   package enum Fence: Sendable {
-    /// The last sequence number of the whole log, when the entry is applied: on all replicas alike.
+    /// The last sequence number of the whole log. Every replica compares it when it applies the entry.
     case log
-    /// For tests that must fail: that of the entry's subject, which a leader checks only before it proposes the entry to
-    /// the replicas.
+    /// For tests that must fail: the last sequence number of the entry's subject. Only the leader compares it, before
+    /// it proposes the entry to the replicas.
     case subject
   }
 
-  /// nats:// or tls://, all alike, without credentials.
+  /// nats:// or tls:// URLs without credentials, all with the same scheme.
   package var servers: [String]
   /// The name of the fleet: part of all subjects. 1 to 64 letters, digits, "-" and "_".
   package var fleet: String
   /// The number of logs, at least 1.
   package var shardCount: Int
   package var credentials = Credentials.none
-  /// A PEM file of authorities that are trusted instead of the system's.
+  /// A PEM file of the only trusted authorities; nil: the system's.
   package var authoritiesFile: String?
   /// PEM files of the host's certificate chain and its key; both or none.
   package var certificateFile: String?
   package var keyFile: String?
-  /// How many brokers store each log, 1 to 5. For a log that does not exist yet, and the minimum for one that
-  /// does.
+  /// The number of brokers that store each log, 1 to 5. A new log gets this number; an existing log must have at least
+  /// as many.
   package var replicaCount = 3
-  /// The maximum size of each log; then its oldest entries are removed. For a log that does not exist yet.
+  /// The maximum size of a new log; above it the oldest entries are removed.
   package var bytesPerShard = 1 << 30
-  /// When an answer is not waited for any longer. Half of the shortest time in which brokers elect a leader, so that what
-  /// was sent to the former one is soon tried again.
+  /// The maximum wait for an answer: half of the shortest time in which brokers elect a leader, so that a request to
+  /// the former leader is soon repeated.
   package var answerTimeout = Duration.seconds(2)
-  /// The time for the connection to one server, and after which a message that cannot be written closes the connection.
+  /// The maximum time for the connection to one server. A message that cannot be written for this time closes the
+  /// connection.
   package var connectTimeout = Duration.seconds(2)
-  /// The connection is closed after about three intervals without a sign of life.
+  /// The connection is closed after about three intervals in which nothing arrives.
   package var pingInterval = Duration.seconds(2)
   package var fence = Fence.log
   /// The version of this program, which brokers show to their operators.
@@ -63,10 +64,10 @@ package struct JetStreamOptions: Sendable {
     (self.servers, self.fleet, self.shardCount) = (servers, fleet, shardCount)
   }
 
-  /// The size of the largest message that is sent, headers included: brokers must accept it. Precedent: NATS's default.
+  /// The maximum size of a sent message, headers included; brokers must accept it. Precedent: NATS's default.
   static let maximumMessageByteCount = 1 << 20
 
-  /// What is wrong with them: a sentence without its full stop; nil: nothing.
+  /// An error in the options, as a sentence without full stop; nil: there is none.
   package var problem: String? {
     let isPlain = { (byte: UInt8) in
       switch byte {
@@ -95,6 +96,6 @@ package struct JetStreamOptions: Sendable {
     return nil
   }
 
-  /// Whether all servers are reached with TLS.
+  /// Whether all servers use TLS.
   var usesTLS: Bool { servers.allSatisfy { $0.hasPrefix("tls:") } }
 }

@@ -3,30 +3,29 @@ import Synchronization
 
 /// What a connection to NATS reports.
 enum NATSEvent: Sendable {
-  /// - Parameter maximumMessageByteCount: that the server accepts.
+  /// - Parameter maximumMessageByteCount: the maximum size that the server accepts.
   case connected(maximumMessageByteCount: Int)
-  /// It could not be made, is closed, or is of no use.
+  /// The connection could not be made, is closed, or cannot be used.
   /// - Parameter reason: may contain text of the server.
   case failed(reason: String)
   case message(NATSMessage, subscription: UInt32)
-  /// Messages were dropped, because too many had arrived that were not processed yet. Reported once.
+  /// Messages were dropped, because too many unprocessed ones had arrived. Reported once.
   case dropped
 }
 
-/// Connections to NATS, and the thread that makes and uses them.
+/// Connections to NATS, and the thread that runs them.
 ///
-/// The thread is for them alone: names are looked up on it, which blocks, and TLS takes its time.
+/// The thread does nothing else: name lookups block it, and TLS takes processor time.
 ///
-/// A connection does not connect again by itself: it would keep what is published meanwhile, for subscriptions that are not
-/// there yet.
+/// A connection does not reconnect by itself: otherwise it would keep messages for subscriptions that do not exist yet.
 ///
-/// Everything is bounded. What waits to be sent is dropped above `unsentByteLimit`, or after a time. What was received
-/// and is not processed yet is dropped above `unreadByteLimit`: an answer is then missing, and the tail of a log has a gap,
-/// which its reader fills.
+/// Memory is bounded. Unsent messages are dropped above `unsentByteLimit`, or after a time. Received messages are
+/// dropped while more than `unreadByteLimit` bytes are unprocessed. An answer is then missing, or the tail of a log has
+/// a gap, which its reader fills.
 final class NATSClient: Sendable {
-  /// Bytes of messages that wait to be sent: 16 of the largest.
+  /// Maximum bytes of unsent messages: 16 of the largest.
   static let unsentByteLimit = 16 << 20
-  /// Bytes of messages that wait to be processed: more than the answers to `ShardReading.concurrencyLimit` reads.
+  /// Maximum bytes of unprocessed messages: more than the answers to `ShardReading.concurrencyLimit` reads.
   static let unreadByteLimit = 64 << 20
 
   private let worker: EventLoop
@@ -36,8 +35,8 @@ final class NATSClient: Sendable {
   private let link = NATSLink()
 
   /// - Parameters:
-  ///   - loop: that of `receive`.
-  ///   - receive: called when events have arrived, at least once for `takeEvents` to return all of them.
+  ///   - loop: calls `receive`.
+  ///   - receive: called at least once after events have arrived; `takeEvents` then returns all of them.
   /// - Throws: the system call by which the thread failed.
   init(on loop: EventLoop, receive: @escaping @Sendable () -> Void) throws(SystemError) {
     worker = try EventLoop(name: "nats")
@@ -49,7 +48,7 @@ final class NATSClient: Sendable {
     try worker.start()
   }
 
-  /// What was reported since the last call, with the number of the connection, oldest first.
+  /// The events since the last call, with the number of the connection, oldest first.
   func takeEvents() -> [(link: UInt32, event: NATSEvent)] { inlet.events.takeAll() }
 
   /// The caller has processed a message.
@@ -60,14 +59,14 @@ final class NATSClient: Sendable {
   // MARK: Connections
 
   /// Connects. Reports `connected` or `failed`.
-  /// - Returns: the number of the connection. There must be no other one.
+  /// - Returns: the number of the connection. No other connection may exist.
   func connect(_ options: JetStreamOptions) -> UInt32 {
     let number = lastNumber.wrappingAdd(1, ordering: .relaxed).newValue
     worker.execute { [worker, link, inlet] in link.connect(options, as: number, on: worker, reportingTo: inlet) }
     return number
   }
 
-  /// Ends a connection, also one that is not there yet. Late events may follow.
+  /// Ends a connection, or the attempt to connect. Late events may follow.
   func disconnect(_ number: UInt32) {
     worker.execute { [link] in link.close(number) }
   }
@@ -82,7 +81,7 @@ final class NATSClient: Sendable {
   /// - Parameters:
   ///   - header: its name and value, without line breaks.
   ///   - timeout: the message is dropped if it was not sent by then.
-  /// - Returns: false if too much waits to be sent: the message is dropped.
+  /// - Returns: false if the message is dropped, because too many bytes are unsent.
   func publish(
     _ bytes: [UInt8], to subject: String, reply: String? = nil, header: (name: String, value: String)? = nil,
     on number: UInt32, timeout: Duration
@@ -144,7 +143,7 @@ private final class NATSLink: NATSConnectionObserver, @unchecked Sendable {  // 
   }
 }
 
-/// Takes what a connection reports to the loop of the engine.
+/// Passes the events of a connection to the engine's loop.
 private final class NATSInlet: Sendable {
   let events = Mailbox<(link: UInt32, event: NATSEvent)>()
   let unreadByteCount = Atomic(0)
@@ -157,7 +156,7 @@ private final class NATSInlet: Sendable {
     if events.post((link, event)) { loop.execute(receive) }
   }
 
-  /// - Returns: false if too much is not processed yet: the message is dropped.
+  /// - Returns: false if the message is dropped, because too many bytes are unprocessed.
   func post(_ message: NATSMessage, subscription: UInt32, link: UInt32) -> Bool {
     let byteCount = message.bytes.count + NATSMessage.overheadByteCount
     guard unreadByteCount.add(byteCount, ordering: .relaxed).newValue <= NATSClient.unreadByteLimit else {

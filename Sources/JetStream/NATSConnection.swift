@@ -1,29 +1,29 @@
 import Glibc
 import StreamRuntime
 
-/// Receives what a connection reports, on its loop.
+/// Receives the events of a connection, on its loop.
 protocol NATSConnectionObserver: AnyObject {
-  /// - Parameter maximumMessageByteCount: that the server accepts.
+  /// - Parameter maximumMessageByteCount: the maximum size that the server accepts.
   func connectionOpened(maximumMessageByteCount: Int)
   /// The last call.
   func connectionFailed(_ reason: String)
   func connectionReceived(_ message: NATSMessage, by subscription: UInt32)
 }
 
-/// A connection to one of several NATS servers, from the search for it to its end. It does not connect again.
+/// A connection to one of several NATS servers, including the search for one. It does not reconnect.
 ///
-/// The servers are tried in random order, and so are the addresses of each. What a client sends waits in `messages`, and is
-/// sent at the end of a turn of the loop, together: see ``flush()``.
+/// Servers are tried in random order, as are the addresses of each. Outgoing lines and messages wait in `messages`, and
+/// are sent together at the end of a turn of the loop: see ``flush()``.
 ///
-/// A server that announces its end (lame duck) is used until it closes the connection: it closes those of its clients one
-/// after the other, so that they do not all connect to the next one at the same time.
+/// A server that announces its end (lame duck) is used until it closes the connection. It closes its clients'
+/// connections one after the other, so that they do not all connect to another server at the same time.
 @safe final class NATSConnection: EventLoop.Handler {
   private enum Phase {
     /// A server's addresses are looked up, or a connection to one is made. Can become: greeting, closed.
     case connecting
-    /// Until the server has introduced itself. Can become: connecting, securing, joining, closed.
+    /// The server has not introduced itself yet. Can become: connecting, securing, joining, closed.
     case greeting
-    /// A handshake of TLS. Can become: connecting, joining, closed.
+    /// A TLS handshake is in progress. Can become: connecting, joining, closed.
     case securing(NATSInformation)
     /// CONNECT and PING are sent. Can become: connecting, open, closed.
     case joining(NATSInformation)
@@ -35,13 +35,13 @@ protocol NATSConnectionObserver: AnyObject {
 
   /// A line or a message that waits to be sent.
   private struct Outgoing {
-    /// A line of the protocol, and the headers of a message.
+    /// A line of the protocol, with the headers of a message.
     var head: [UInt8]
-    /// A message's content; nil: there is none.
+    /// The message's content; nil if there is none.
     var content: [UInt8]?
-    /// When it is dropped if it was not sent, on the loop's clock.
+    /// Dropped if it is unsent at this time, on the loop's clock.
     var deadline = UInt64.max
-    /// Called once it is sent or dropped.
+    /// Called when it is sent or dropped.
     var done: (() -> Void)?
   }
 
@@ -49,42 +49,42 @@ protocol NATSConnectionObserver: AnyObject {
   private let loop: EventLoop
   private weak var observer: (any NATSConnectionObserver)?
   private var phase = Phase.connecting
-  /// Servers and addresses that were not tried.
+  /// The servers and addresses that were not tried yet.
   private var servers: [NATSServer]
   private var addresses: [SocketAddress] = []
   private var server: NATSServer?
-  /// Why the servers that were tried are not used, the last reason of each.
+  /// The last reason of each server that was tried and is not used.
   private var failures: [String: String] = [:]
   private var transport: NATSTransport?
   private var registration: EventLoop.Registration?
   private var interest: EventLoop.Readiness = []
   private var parser = NATSParser()
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 256 << 10, alignment: 16)
-  /// Until the connection is open.
+  /// Runs until the connection is open.
   private var attemptTimer: TimerID?
   private var pingTimer: TimerID?
-  /// Runs while the socket takes nothing.
+  /// Runs while the socket accepts nothing.
   private var writeTimer: TimerID?
   private var readTimer: TimerID?
   private var unansweredPingCount = 0
   private var owesPong = false
   private var messages: ArraySlice<Outgoing> = []
-  /// The socket is sent `lines`, from `sentByteCount` on, and then `content`.
+  /// The bytes for the socket: `lines` from `sentByteCount` on, then `content`.
   private var lines: [UInt8] = []
   private var content: [UInt8] = []
   private var sentByteCount = 0
 
-  /// Messages are put together up to this size.
+  /// Messages are combined up to this size.
   private static let linesByteCount = 64 << 10
-  /// A content from this size on is not copied.
+  /// Content of at least this size is not copied.
   private static let largeByteCount = 16 << 10
-  /// After them, the loop's other work is done.
+  /// After this number of reads, the loop's other work is done.
   private static let readsPerTurn = 4
   private static let unansweredPingLimit = 2
 
   /// - Parameters:
   ///   - options: without a `problem`.
-  ///   - observer: retains this.
+  ///   - observer: retains the connection.
   init(_ options: JetStreamOptions, on loop: EventLoop, _ observer: any NATSConnectionObserver) {
     (self.options, self.loop, self.observer) = (options, loop, observer)
     servers = options.servers.compactMap { NATSServer($0) }.shuffled()
@@ -92,13 +92,13 @@ protocol NATSConnectionObserver: AnyObject {
 
   deinit { unsafe buffer.deallocate() }
 
-  /// Begins. May call the observer at once.
+  /// Begins to connect. May call the observer at once.
   func start() {
     loop.assertOnLoop()
     connectToNext()
   }
 
-  /// Ends without a further call of the observer.
+  /// Ends the connection without a further call of the observer.
   func close() {
     loop.assertOnLoop()
     if case .closed = phase { return }
@@ -111,7 +111,7 @@ protocol NATSConnectionObserver: AnyObject {
 
   // MARK: Attempts
 
-  /// Connects to the next address, of the present server or of the next one.
+  /// Connects to the next address of the present server, or to the next server.
   private func connectToNext() {
     phase = .connecting
     while true {
@@ -154,14 +154,14 @@ protocol NATSConnectionObserver: AnyObject {
     if let server { failures[server.name] = failure.reason }
   }
 
-  /// The same for the same failures, whatever the order of the servers was.
+  /// The failure of the attempt. The order of the servers does not matter.
   private var attemptFailure: NATSFailure {
     let reasons = Set(failures.values)
     if let reason = reasons.first, reasons.count == 1 { return NATSFailure(reason: reason) }
     return NATSFailure(reason: failures.sorted { $0.key < $1.key }.map { "\($0): \($1)" }.joined(separator: ", "))
   }
 
-  /// The present socket has failed.
+  /// Handles a failure of the present socket.
   private func failed(_ failure: NATSFailure) {
     switch phase {
     case .closed: return
@@ -203,7 +203,7 @@ protocol NATSConnectionObserver: AnyObject {
     } catch {
       failed(error)
     }
-    // The end of the turn sends what waits.
+    // The end of the turn sends the waiting messages.
   }
 
   private func receive() throws(NATSFailure) {
@@ -216,7 +216,7 @@ protocol NATSConnectionObserver: AnyObject {
       guard let count = try unsafe transport.receive(into: buffer) else { return }
       try unsafe take(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
     }
-    // The rest may be with the encryption, of which the loop does not know.
+    // The encryption may hold further bytes, of which the loop does not know.
     guard transport?.isSecure == true, readTimer == nil else { return }
     readTimer = loop.schedule(after: .zero) { [weak self] in
       self?.readTimer = nil
@@ -229,7 +229,7 @@ protocol NATSConnectionObserver: AnyObject {
     while let operation = try unsafe parser.next(in: bytes, from: &index) {
       try process(operation)
       guard case .securing = phase else { continue }
-      // They are not protected by the encryption that follows.
+      // Such bytes are not protected by the encryption that follows.
       guard index == bytes.count else { throw .violation("it sends more before TLS begins") }
     }
   }
@@ -290,8 +290,8 @@ protocol NATSConnectionObserver: AnyObject {
 
   /// - Parameters:
   ///   - header: its name and value, without line breaks.
-  ///   - deadline: on the loop's clock; it is dropped if it was not sent by then.
-  ///   - done: called once it is sent or dropped.
+  ///   - deadline: on the loop's clock; an unsent message is then dropped.
+  ///   - done: called when the message is sent or dropped.
   func publish(
     _ bytes: [UInt8], to subject: String, reply: String?, header: (name: String, value: String)?, deadline: UInt64,
     done: @escaping () -> Void
@@ -308,7 +308,7 @@ protocol NATSConnectionObserver: AnyObject {
     send(Outgoing(head: Array(head.utf8), content: bytes, deadline: deadline, done: done))
   }
 
-  /// - Parameter group: of which one subscriber receives each message; nil: every one does.
+  /// - Parameter group: one subscriber of the group receives each message; nil: every subscriber does.
   func subscribe(to subject: String, group: String?, as subscription: UInt32) {
     guard Self.isSubject(subject) else { return }
     send(Outgoing(head: Array("SUB \(subject) \(group.map { $0 + " " } ?? "")\(subscription)\r\n".utf8)))
@@ -316,7 +316,7 @@ protocol NATSConnectionObserver: AnyObject {
 
   func unsubscribe(_ subscription: UInt32) { send(Outgoing(head: Array("UNSUB \(subscription)\r\n".utf8))) }
 
-  /// Whether a text, which may be of another client, is one word of a line.
+  /// Whether a text, possibly from another client, is one word of a line.
   private static func isSubject(_ text: String) -> Bool {
     !text.isEmpty && text.utf8.allSatisfy { $0 > 0x20 && $0 != 0x7F }
   }
@@ -326,7 +326,7 @@ protocol NATSConnectionObserver: AnyObject {
     if case .open = phase { messages.append(message) } else { message.done?() }
   }
 
-  /// Sends what waits, as far as the socket takes it. At the end of each turn of the loop.
+  /// Sends waiting messages until the socket accepts no more. Called at the end of each turn of the loop.
   func flush() {
     switch phase {
     case .connecting, .greeting, .closed: return
@@ -344,7 +344,7 @@ protocol NATSConnectionObserver: AnyObject {
     if isBlocked, writeTimer == nil { scheduleWriteCheck() }
   }
 
-  /// Puts messages together, once what was put together before is sent.
+  /// Combines messages, once the previous ones are sent.
   private func fill() {
     guard sentByteCount == lines.count + content.count else { return }
     let ended = content.isEmpty ? "" : "\r\n"
@@ -367,13 +367,13 @@ protocol NATSConnectionObserver: AnyObject {
     }
   }
 
-  /// - Returns: whether the socket may take more.
+  /// - Returns: whether the socket may accept more.
   private func sendPiece(by transport: NATSTransport) throws(NATSFailure) -> Bool {
     let count: Int
     if sentByteCount < lines.count {
       count = try transport.send(lines, from: sentByteCount, hasMore: !content.isEmpty)
     } else if sentByteCount < lines.count + content.count {
-      count = try transport.send(content, from: sentByteCount - lines.count, hasMore: true)  // its end
+      count = try transport.send(content, from: sentByteCount - lines.count, hasMore: true)  // the line end follows
     } else {
       return false
     }
@@ -381,7 +381,7 @@ protocol NATSConnectionObserver: AnyObject {
     return count > 0
   }
 
-  /// Closes a connection that takes nothing for so long.
+  /// Closes a connection whose socket accepts nothing for `connectTimeout`.
   private func scheduleWriteCheck() {
     guard let transport else { return }
     let former = transport.takenByteCount

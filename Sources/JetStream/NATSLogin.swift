@@ -1,14 +1,14 @@
 import CTLS
 import Events
 
-/// What a client says to a server about itself, and how it proves that.
+/// How a client introduces itself to a server, and proves its identity.
 struct NATSLogin {
   private let options: JetStreamOptions
 
   init(_ options: JetStreamOptions) { self.options = options }
 
   /// The line with which a connection begins.
-  /// - Parameter information: of the server.
+  /// - Parameter information: from the server.
   func line(answering information: NATSInformation, isSecure: Bool) throws(NATSFailure) -> [UInt8] {
     var members = [
       #""verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1,"lang":"swift","name":"streamd""#,
@@ -44,7 +44,7 @@ struct NATSLogin {
     return Array("CONNECT {\(members.joined(separator: ","))}\r\n".utf8)
   }
 
-  /// The line after the one that begins with dashes and contains a title.
+  /// The line after the title line, which begins with dashes.
   private static func section(_ title: String, of content: String) -> String? {
     let lines = content.split(whereSeparator: \.isNewline)
     return zip(lines, lines.dropFirst()).first { $0.0.hasPrefix("---") && $0.0.contains(title) }.map { String($0.1) }
@@ -65,7 +65,7 @@ struct NATSKey {
     bytes = Array(all[2..<34])
   }
 
-  /// 5 bits each.
+  /// The type's letters, 5 bits each.
   private static let seed: UInt8 = 18 << 3
   private static let user: UInt8 = 20 << 3
 

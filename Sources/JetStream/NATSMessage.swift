@@ -3,8 +3,8 @@ struct NATSMessage: Sendable, Equatable {
   var subject: String
   /// Where an answer is expected.
   var reply: String?
-  /// The status of a message that the server has made itself. 503: the subject has no subscriber; 0: not a number, or the headers are
-  /// malformed.
+  /// The status of a message that the server itself has made. 503: the subject has no subscriber; 0: the status is not
+  /// a number, or the headers are malformed.
   var status: UInt64?
   /// The sequence number in a log.
   var sequence: UInt64?
@@ -12,12 +12,12 @@ struct NATSMessage: Sendable, Equatable {
 
   static let noResponders: UInt64 = 503
   static let notFound: UInt64 = 404
-  /// Counted for each message besides its bytes.
+  /// The bytes that each message counts in addition to its own.
   static let overheadByteCount = 512
 
-  /// Takes what this program needs of headers: the status in their first line, and the first Nats-Sequence.
+  /// Reads the headers that this program needs: the status in the first line, and the first Nats-Sequence.
   ///
-  /// Other clients have written them: malformed ones cost their message, not the connection.
+  /// Other clients have written the headers: malformed ones cost the message, not the connection.
   ///
   /// - Complexity: O(n).
   mutating func readHeaders(_ headers: [UInt8]) {

@@ -7,24 +7,24 @@ enum NATSOperation: Sendable {
   case message(NATSMessage, subscription: UInt32)
   case ping
   case pong
-  /// The server accepts what it was sent; not sent unless asked for.
+  /// The server accepts a line or message; only sent on request.
   case accepted
-  /// The server refuses what it was sent, or the connection.
+  /// The server refuses a line, a message or the connection.
   /// - Parameter reason: the server's text, of at most 256 bytes.
   case refused(reason: String)
 }
 
-/// What a server says about itself.
+/// A server's description of itself.
 struct NATSInformation: Sendable, Equatable {
   /// The size of the largest message that it accepts.
   var maximumMessageByteCount: Int
   var hasHeaders: Bool
   var requiresTLS: Bool
   var offersTLS: Bool
-  /// What a client signs to prove that it has a key.
+  /// The bytes that a client signs to prove that it has a key.
   var nonce: String?
 
-  /// - Returns: nil unless the text is a JSON object. A member that is missing or no such value is as the protocol's default.
+  /// - Returns: nil unless the text is a JSON object. A missing or invalid member has the protocol's default.
   init?(_ text: [UInt8]) {
     guard let members = JSONMembers(text) else { return nil }
     maximumMessageByteCount = Int(clamping: members.number("max_payload") ?? 0)
@@ -35,27 +35,28 @@ struct NATSInformation: Sendable, Equatable {
   }
 }
 
-/// Why a connection to NATS cannot be used, or not any more: a sentence without its full stop, which may contain text of
-/// the server.
+/// Why a connection to NATS cannot be used: a sentence without its full stop, which may contain text of the server.
 struct NATSFailure: Error, Equatable {
   let reason: String
 }
 
 /// Reads what a NATS server sends, split at any point.
 ///
-/// A server is foreign: everything is limited, and what the protocol does not have is a failure, after which the parser must
-/// not be used any more. What another client has written is not: headers that are malformed, or too long to be kept, become a
-/// status of a message. Memory grows with the bytes that arrive, not with those that are announced.
+/// A server is untrusted: everything is limited, and a violation of the protocol is a failure, after which the parser
+/// must not be used. Headers come from other clients: malformed or oversized headers become a status of the message.
+/// Memory grows with the received bytes, not with the announced ones.
 ///
-/// Source: NATS's client protocol, and `parser.go` of nats-server, which ends lines with CRLF and separates words by a space.
+/// Source: NATS's client protocol, and `parser.go` of nats-server. That server ends lines with CRLF and separates words
+/// by a space.
 struct NATSParser {
   /// The limit of a line other than INFO. A server accepts lines of 4 KiB, and adds a number to them.
   static let maximumLineByteCount = 8 << 10
   /// The limit of INFO, in which a server lists the addresses of its cluster.
   static let maximumInformationByteCount = 64 << 10
-  /// The limit of a message with its headers. The largest is an entry of 1 MiB in base64, with what a broker says about it.
+  /// The limit of a message with its headers. The largest message is an entry of 1 MiB in base64, with a broker's
+  /// members around it.
   static let maximumMessageByteCount = 2 << 20
-  /// The limit of a message's headers: further ones are not kept. Those of a broker take some hundred bytes.
+  /// The limit of the stored headers of a message; the rest is skipped. A broker's headers take some hundred bytes.
   static let maximumHeaderByteCount = 16 << 10
 
   /// The next byte is…
@@ -71,7 +72,7 @@ struct NATSParser {
   private var subscription: UInt32 = 0
   private var message = NATSMessage(subject: "", bytes: [])
   private var hasHeaders = false
-  /// At most `maximumHeaderByteCount` bytes of the headers; one more if there are more.
+  /// The first `maximumHeaderByteCount` bytes of the headers; one byte more if they are longer.
   private var headers: [UInt8] = []
   /// The size of the message's content.
   private var contentByteCount = 0
@@ -79,10 +80,10 @@ struct NATSParser {
   /// Reads up to the end of the next operation.
   ///
   /// - Parameters:
-  ///   - bytes: what has arrived.
-  ///   - index: of the first byte that was not read; afterwards behind the operation.
-  /// - Returns: nil if all is read.
-  /// - Complexity: O(bytes that are read).
+  ///   - bytes: the received bytes.
+  ///   - index: the first unread byte; on return, the byte after the operation.
+  /// - Returns: nil if all bytes are read.
+  /// - Complexity: O(bytes read).
   mutating func next(in bytes: UnsafeRawBufferPointer, from index: inout Int) throws(NATSFailure) -> NATSOperation? {
     while index < bytes.count {
       let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[index...])
@@ -119,7 +120,7 @@ struct NATSParser {
     return nil
   }
 
-  /// The size of the line at the beginning, with its end; nil if that has not arrived.
+  /// The size of the line at the beginning, including its end; nil if the end has not arrived.
   private static func lineByteCount(_ bytes: UnsafeRawBufferPointer) -> Int? {
     guard let start = bytes.baseAddress, let end = unsafe memchr(start, 0x0A, bytes.count) else { return nil }
     return unsafe UnsafeRawPointer(end) - start + 1
@@ -165,8 +166,8 @@ struct NATSParser {
     return nil
   }
 
-  /// - Parameter text: the subject, the subscription, maybe a subject for the answer, the size of the headers if there are
-  ///   any, and that of all.
+  /// - Parameter text: the subject, the subscription, an optional subject for the answer, the size of the headers if
+  ///   there are any, and the total size.
   private mutating func beginMessage(_ text: ArraySlice<UInt8>, hasHeaders: Bool) throws(NATSFailure) {
     let words = text.split(separator: UInt8(ascii: " "), maxSplits: 5)
     let sizeCount = hasHeaders ? 2 : 1
@@ -196,7 +197,7 @@ struct NATSParser {
 
   // MARK: Messages
 
-  /// Makes room for a large message, not more than four times what has arrived of it.
+  /// Reserves memory for a large message: at most four times the bytes that have arrived.
   private mutating func makeRoom(for count: Int) {
     let needed = message.bytes.count + count
     guard message.bytes.capacity < needed else { return }
@@ -219,7 +220,7 @@ struct NATSParser {
 }
 
 extension NATSFailure {
-  /// The server does not follow the protocol.
+  /// A failure of a server that does not follow the protocol.
   static func violation(_ reason: String) -> NATSFailure {
     NATSFailure(reason: "the server breaks NATS's protocol: \(reason)")
   }

@@ -1,17 +1,17 @@
 import Glibc
 import StreamRuntime
 
-/// Where a NATS server is.
+/// The address of a NATS server.
 struct NATSServer: Sendable, Equatable {
-  /// A name or an address, one of IPv6 without its brackets.
+  /// A name or an address; an IPv6 address has no brackets.
   let host: String
   let port: UInt16
 
   static let defaultPort: UInt16 = 4222
-  /// The maximum number of addresses of one name to which it is connected.
+  /// The maximum number of addresses that are tried for one name.
   private static let addressLimit = 16
 
-  /// - Parameter url: nats:// or tls://, a host, and maybe a port.
+  /// - Parameter url: nats:// or tls://, a host, and optionally a port.
   init?(_ url: String) {
     guard let scheme = ["nats://", "tls://"].first(where: url.hasPrefix), url.utf8.count <= 512 else { return nil }
     var rest = url.dropFirst(scheme.count)
@@ -42,7 +42,7 @@ struct NATSServer: Sendable, Equatable {
   /// The host and the port.
   var name: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 
-  /// The addresses of the host, in random order. Blocks while they are looked up.
+  /// The addresses of the host, in random order. The lookup blocks.
   func addresses() throws(NATSFailure) -> [SocketAddress] {
     var hints = unsafe addrinfo()
     unsafe hints.ai_family = AF_UNSPEC
@@ -69,7 +69,7 @@ struct SocketAddress: Sendable {
   private var storage = sockaddr_storage()
   private let byteCount: socklen_t
 
-  /// - Returns: nil unless it is one of IP.
+  /// - Returns: nil unless it is an IPv4 or IPv6 address.
   fileprivate init?(_ address: UnsafePointer<sockaddr>?, count: socklen_t) {
     guard let address = unsafe address, Int(count) <= MemoryLayout<sockaddr_storage>.size,
       unsafe [AF_INET, AF_INET6].contains(CInt(address.pointee.sa_family))
@@ -80,7 +80,7 @@ struct SocketAddress: Sendable {
     }
   }
 
-  /// A socket that connects to it, non-blocking and closed on exec.
+  /// Returns a socket that connects to the address, non-blocking and close-on-exec.
   func connect() throws(NATSFailure) -> OwnedDescriptor {
     let type = SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue
     let raw = socket(CInt(storage.ss_family), CInt(type), 0)
@@ -98,6 +98,6 @@ struct SocketAddress: Sendable {
 }
 
 extension NATSFailure {
-  /// - Parameter code: of a system call.
+  /// - Parameter code: the errno of a system call.
   init(code: CInt) { self.init(reason: unsafe String(cString: strerror(code))) }
 }

@@ -1,37 +1,37 @@
 import Glibc
 import StreamRuntime
 
-/// A socket that is connected, or connecting, and its encryption, if there is any. Never blocks.
+/// A connected or connecting socket, with its encryption, if any. Never blocks.
 @safe final class NATSTransport {
   private let descriptor: OwnedDescriptor
   private var session: TLSSession?
-  /// Encrypted bytes that the socket has not taken; the first `sentByteCount` are sent.
+  /// Encrypted bytes for the socket; the first `sentByteCount` are sent.
   private var encrypted: [UInt8] = []
   private var sentByteCount = 0
-  /// For encrypted bytes that have arrived.
+  /// A buffer for received encrypted bytes.
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
 
-  /// The maximum number of bytes that are encrypted before the socket has taken those before them.
+  /// The maximum number of bytes that are encrypted before the socket has accepted the previous ones.
   private static let pieceByteCount = 64 << 10
-  /// Encrypted bytes that OpenSSL may add by itself, in reply to a server that does not read.
+  /// The maximum number of encrypted bytes that OpenSSL may add by itself, for a server that does not read.
   private static let encryptedByteLimit = 1 << 20
 
   init(_ descriptor: consuming OwnedDescriptor) { self.descriptor = descriptor }
 
   deinit { unsafe buffer.deallocate() }
 
-  /// To be watched, as long as this exists.
+  /// The descriptor to watch, valid as long as this object exists.
   var socket: CInt { descriptor.raw }
 
   var isSecure: Bool { session != nil }
 
-  /// Bytes that the socket has taken.
+  /// The number of bytes that the socket has accepted.
   private(set) var takenByteCount: UInt64 = 0
 
-  /// Whether bytes that were given to `send`, or those of a handshake, wait until the socket is writable.
+  /// Whether bytes from `send` or of a handshake wait until the socket is writable.
   var hasUnsent: Bool { sentByteCount < encrypted.count }
 
-  /// The socket is writable for the first time.
+  /// Called when the socket is writable for the first time.
   func finishConnecting() throws(NATSFailure) {
     var (code, size) = (0 as CInt, socklen_t(MemoryLayout<CInt>.size))
     guard unsafe getsockopt(socket, SOL_SOCKET, SO_ERROR, &code, &size) == 0 else { throw NATSFailure(code: errno) }
@@ -42,12 +42,12 @@ import StreamRuntime
     session = try TLSSession(to: host, options)
   }
 
-  /// Continues the handshake with what has arrived.
-  /// - Returns: whether it is over.
+  /// Continues the handshake with the received bytes.
+  /// - Returns: whether the handshake is complete.
   func shakeHands() throws(NATSFailure) -> Bool {
     guard let session else { return true }
     while true {
-      // A failure has an alert for the server.
+      // A failure leaves an alert to send to the server.
       let outcome: Result<Bool, NATSFailure>
       do throws(NATSFailure) { outcome = .success(try session.shakeHands()) } catch { outcome = .failure(error) }
       try drain()
@@ -56,23 +56,23 @@ import StreamRuntime
     }
   }
 
-  /// - Returns: the number of bytes that were received; nil: none now. There may be more also if the socket is not readable.
+  /// - Returns: the number of received bytes; nil: none now. More may follow even if the socket is not readable.
   /// - Throws: also when the server has closed the connection.
   func receive(into bytes: UnsafeMutableRawBufferPointer) throws(NATSFailure) -> Int? {
     guard let session else { return try unsafe receiveBytes(into: bytes) }
     while true {
       if let count = try unsafe session.read(into: bytes) { return count }
       guard try receiveEncrypted(session) else {
-        try drain()  // replies of OpenSSL
+        try drain()  // sends replies of OpenSSL
         return nil
       }
     }
   }
 
   /// - Parameters:
-  ///   - start: of the first byte that is sent.
+  ///   - start: the first byte to send.
   ///   - hasMore: whether more follows at once.
-  /// - Returns: the number of bytes that were taken; 0: the socket must become writable first.
+  /// - Returns: the number of accepted bytes; 0: the socket must become writable first.
   func send(_ bytes: [UInt8], from start: Int, hasMore: Bool) throws(NATSFailure) -> Int {
     guard let session else { return try sendBytes(bytes, from: start, hasMore: hasMore) }
     try drain()
@@ -83,7 +83,7 @@ import StreamRuntime
     return piece.count
   }
 
-  /// Sends encrypted bytes, as far as the socket takes them.
+  /// Sends encrypted bytes until the socket accepts no more.
   func drain() throws(NATSFailure) {
     session?.takeOutput(to: &encrypted)
     guard hasUnsent else { return }
@@ -95,7 +95,7 @@ import StreamRuntime
     }
   }
 
-  /// - Returns: whether anything was received.
+  /// - Returns: whether any bytes were received.
   private func receiveEncrypted(_ session: TLSSession) throws(NATSFailure) -> Bool {
     guard let count = try unsafe receiveBytes(into: buffer) else { return false }
     try unsafe session.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]))

@@ -1,17 +1,18 @@
 import Fleet
 
-/// The JetStream streams of a fleet's shards, by one connection: makes those that are missing, and checks those that exist.
+/// The JetStream streams of a fleet's shards, on one connection. Makes missing streams, and checks existing ones.
 ///
-/// A stream without a leader does not answer; the others are not to wait for it. So the streams are ready once each has
-/// answered or has not in time, and one is there. Those that are not there are asked for again.
+/// A stream without a leader does not answer, and must not delay the others. So the streams are ready once each has
+/// answered or timed out, and at least one is available. The others are asked for again.
 final class ShardStreams {
   private unowned let engine: JetStreamEngine
   private let link: UInt32
-  /// Shards about whose streams a question is under way.
+  /// Shards with a pending question about their stream.
   private var asked: Set<Int> = []
-  /// Shards whose first answer is missing.
+  /// Shards whose first answer has not come yet.
   private var awaited: Set<Int> = []
-  /// Shards whose stream was not there. It is made once all others have answered: a host that does not fit them makes none.
+  /// Shards whose stream does not exist. It is made once all other streams have answered: a host that does not fit them
+  /// makes none.
   private var missing: Set<Int> = []
   private var isReady = false
   private var hasStream = false
@@ -22,12 +23,12 @@ final class ShardStreams {
     awaited = Set(0..<engine.options.shardCount)
   }
 
-  /// Begins. Causes a call of `JetStreamEngine.prepared`.
+  /// Begins. `JetStreamEngine.prepared` is called later.
   func prepare() {
     for shard in awaited { look(at: shard) }
   }
 
-  /// Makes a stream that was there and is missing.
+  /// Makes a stream again that no longer exists.
   func restore(_ shard: Int) {
     if isReady, !asked.contains(shard) { look(at: shard) }
   }
@@ -46,8 +47,8 @@ final class ShardStreams {
     }
   }
 
-  /// Makes the first shard's stream first: of hosts with different numbers of shards that begin at once, the one that has made
-  /// it makes the others.
+  /// Makes the first shard's stream first. If hosts with different numbers of shards begin at once, the host that has
+  /// made it makes the others.
   private func makeMissing() {
     guard awaited == missing, let first = missing.min() else { return }
     let shards = first == 0 ? [first] : missing.sorted()
@@ -123,7 +124,7 @@ final class ShardStreams {
 
   private func fail(_ problem: String) { engine.prepared(problem, on: link) }
 
-  /// Why the protocol does not work with a stream; nil if it does.
+  /// Why the protocol does not work with a stream; nil: it does.
   private func problem(_ answer: JSONMembers, _ shard: Int) -> String? {
     guard let configuration = answer.object("config") else { return "its configuration is not understood" }
     let names = engine.names
@@ -153,18 +154,19 @@ final class ShardStreams {
     return nil
   }
 
-  /// With another number of shards a host would look for the streams of the fleet in other logs, and fetch them as well.
+  /// A host with another number of shards would look for the fleet's streams in other logs, and fetch them, too.
   private var description: String { "\(Self.descriptionStart)\(engine.options.shardCount)" }
 
   private static let descriptionStart = "Records of a streamd fleet. Shards: "
 
-  /// The number of shards of the host that made the stream; nil: it does not say, as one that an operator has made.
+  /// The number of shards of the host that made the stream; nil: unknown, for example because an operator made the
+  /// stream.
   private func shardCount(_ description: String) -> Int? {
     guard description.hasPrefix(Self.descriptionStart) else { return nil }
     return Int(description.dropFirst(Self.descriptionStart.count))
   }
 
-  /// -1 and 0 mean no limit, as does a missing member.
+  /// -1 and 0 mean no limit, and so does a missing member.
   private func isUnlimited(_ configuration: JSONMembers, _ name: String) -> Bool {
     !configuration.has(name) || (configuration.number(name) ?? 0) == 0
   }

@@ -1,17 +1,18 @@
 import CTLS
 
-/// The client's side of a TLS connection, in memory: it takes and yields the bytes that cross the network, and never blocks.
+/// The client's side of a TLS connection, in memory. It never blocks: the caller moves the bytes between it and the
+/// network.
 @safe final class TLSSession {
   private let context: OpaquePointer
   private let session: OpaquePointer
-  /// What has arrived and is not decrypted. Owned by the session, as is `outlet`.
+  /// Received bytes that are not decrypted yet. Owned by the session, as is `outlet`.
   private let inlet: OpaquePointer
-  /// What is to be sent.
+  /// Encrypted bytes to send.
   private let outlet: OpaquePointer
 
   /// - Parameters:
-  ///   - host: for which the server must have a certificate.
-  ///   - options: the files of authorities and of the client's certificate, which are read now.
+  ///   - host: the server must have a certificate for it.
+  ///   - options: name the files of authorities and of the client's certificate, which are read now.
   init(to host: String, _ options: JetStreamOptions) throws(NATSFailure) {
     ERR_clear_error()
     guard let context = unsafe tls_new_context() else { throw Self.failure("OpenSSL does not start") }
@@ -51,13 +52,13 @@ import CTLS
     unsafe SSL_CTX_free(context)
   }
 
-  /// Takes bytes of the network.
+  /// Takes received bytes.
   func receive(_ bytes: UnsafeRawBufferPointer) throws(NATSFailure) {
     let count = CInt(clamping: bytes.count)
     guard unsafe BIO_write(inlet, bytes.baseAddress, count) == count else { throw Self.failure("out of memory") }
   }
 
-  /// Moves bytes for the network to the end of `bytes`.
+  /// Moves the bytes to send to the end of `bytes`.
   func takeOutput(to bytes: inout [UInt8]) {
     let count = unsafe BIO_ctrl_pending(outlet)
     guard count > 0 else { return }
@@ -70,7 +71,8 @@ import CTLS
     bytes.removeLast(count - max(0, Int(read)))
   }
 
-  /// - Returns: whether the peer is known; false: more must be received first.
+  /// - Returns: true once the handshake is complete and the server is verified; false: more bytes must be received
+  ///   first.
   func shakeHands() throws(NATSFailure) -> Bool {
     ERR_clear_error()
     let result = unsafe SSL_do_handshake(session)
@@ -79,7 +81,7 @@ import CTLS
     return false
   }
 
-  /// - Returns: the number of decrypted bytes; nil: more must be received first.
+  /// - Returns: the number of decrypted bytes; nil: more bytes must be received first.
   func read(into buffer: UnsafeMutableRawBufferPointer) throws(NATSFailure) -> Int? {
     ERR_clear_error()
     let count = unsafe SSL_read(session, buffer.baseAddress, CInt(clamping: buffer.count))
@@ -88,12 +90,12 @@ import CTLS
     return nil
   }
 
-  /// Encrypts bytes, at most 1 GiB. The handshake is over.
+  /// Encrypts bytes, at most 1 GiB. Requires a complete handshake.
   func write(_ bytes: ArraySlice<UInt8>) throws(NATSFailure) {
     guard !bytes.isEmpty else { return }
     ERR_clear_error()
     let count = unsafe bytes.withUnsafeBytes { unsafe SSL_write(session, $0.baseAddress, CInt(clamping: $0.count)) }
-    guard count == bytes.count else { throw Self.failure("TLS fails") }  // memory takes all
+    guard count == bytes.count else { throw Self.failure("TLS fails") }  // a buffer in memory accepts all bytes
   }
 
   private func checkThatMoreIsMissing(_ result: CInt) throws(NATSFailure) {
@@ -109,7 +111,7 @@ import CTLS
     }
   }
 
-  /// The reason of the first error that OpenSSL has noted since it was asked last.
+  /// The reason of the first error that OpenSSL has recorded since the last call.
   private static var reason: String? {
     unsafe ERR_reason_error_string(ERR_get_error()).map { unsafe String(cString: $0) }
   }
