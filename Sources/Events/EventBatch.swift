@@ -4,21 +4,21 @@
 /// receives many events at once allocates once. An element is a copy of one event's bytes; `withUnsafeBytes` provides
 /// them without a copy.
 ///
-/// A batch may carry a checkpoint: the position from which its source resumes once the whole batch is in a log. It
-/// never covers more than that: appended events do not change it (a source that resumes there repeats them), an
-/// appended batch brings its own, `filter` keeps it (omitted events were processed), and a part of a batch has it only
-/// if it includes the last event. A batch without events may have a checkpoint: the source has advanced without an
-/// event to deliver.
+/// A batch may carry a checkpoint: the position from which its source resumes once the whole batch is in a log. The
+/// checkpoint never covers more. Appended events do not change it: a source that resumes there repeats them. An
+/// appended batch brings its own checkpoint. `filter` keeps it, because omitted events were processed. A part of a
+/// batch has it only if it includes the last event. A batch without events may have a checkpoint: the source has
+/// advanced without an event to deliver.
 ///
-/// A batch may have stamps: the ids and times under which a log stores its events. Two batches with other stamps are
-/// not equal. No operation changes the id of an event: a part of a batch has the stamps of its events, and the position
-/// as it has the checkpoint; events can be removed at both ends, and without the last one the position is removed, too.
-/// A batch with stamps can be appended to one that it continues (`continues`). Everything else that would add, replace
-/// or remove an event is an error of the program, which ends it.
+/// A batch may have stamps: the ids and times under which a log stores its events. Two batches with different stamps
+/// are not equal. No operation changes the id of an event. A part of a batch has the stamps of its events; it has the
+/// position only if it includes the last event. Events can be removed at both ends; if the last one is removed, so is
+/// the position. A batch with stamps can be appended to one that it continues (`continues`). Any other way to add,
+/// replace or remove an event is a programming error, which ends the program.
 ///
-/// A batch may have keys: for each event a key, or none. They stay with their events in a part of a batch, in a joined
-/// one and in what `filter` keeps; events that are appended or put in place of others have none, unless they come from
-/// a batch that has keys.
+/// A batch may have keys: for each event a key, or none. Keys stay with their events in a part of a batch, in a joined
+/// batch and in the result of `filter`. Appended and replacing events have keys only if they come from a batch with
+/// keys.
 public struct EventBatch: Equatable, Sendable {
   /// The bytes of all events, one after the other.
   private var bytes: [UInt8] = []
@@ -26,7 +26,7 @@ public struct EventBatch: Equatable, Sendable {
   private var ends: [Int] = []
   private var notes = Notes.none
 
-  /// What a batch has beside its events, in one word, so that a batch without stamps and keys costs no more for them.
+  /// The checkpoint, stamps and keys of a batch, in one word, so that a batch without stamps and keys costs no more.
   private enum Notes: Equatable {
     case none
     case checkpoint(Checkpoint)
@@ -91,7 +91,7 @@ public struct EventBatch: Equatable, Sendable {
 
   /// Sets the ids and times of the events, and the position.
   ///
-  /// - Returns: false, without any effect, if there is another number of times than of events, or an id would exceed 64
+  /// - Returns: false, without any effect, if the number of times is not that of the events, or an id would exceed 64
   ///   bits.
   public mutating func setStamps(_ stamps: EventStamps) -> Bool {
     guard let fitted = stamps.fitted(to: count) else { return false }
@@ -99,8 +99,8 @@ public struct EventBatch: Equatable, Sendable {
     return true
   }
 
-  /// Whether the batch can be appended to `other`: neither has stamps, the ids of this one follow those of `other`, or
-  /// that is empty and has no stamps.
+  /// Whether the batch can be appended to `other`: neither has stamps, or the ids of this batch follow those of
+  /// `other`, or `other` is empty and has no stamps.
   public func continues(_ other: EventBatch) -> Bool {
     switch (other.stamps, stamps) {
     case (nil, nil): true
@@ -116,7 +116,7 @@ public struct EventBatch: Equatable, Sendable {
     }
   }
 
-  /// Before an event without a stamp and without a key is appended.
+  /// Called before an event without a stamp and without a key is appended.
   private mutating func willAppend() {
     guard case .several = notes else { return }
     requireNoStamps()
@@ -231,8 +231,8 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     }
   }
 
-  /// Returns a batch of the events that `isIncluded` accepts, with the checkpoint. Of a batch with stamps it must accept
-  /// every event: the ids of the others would change.
+  /// Returns a batch of the events that `isIncluded` accepts, with the checkpoint. In a batch with stamps it must
+  /// accept every event: otherwise the ids of the others would change.
   public func filter(_ isIncluded: ([UInt8]) throws -> Bool) rethrows -> EventBatch {
     var included = EventBatch()
     let keys = keys

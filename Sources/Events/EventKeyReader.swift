@@ -1,11 +1,11 @@
-/// What the keys of a stream's events are: jq programs.
+/// The definition of the keys of a stream's events: jq programs.
 package struct KeyDefinition: Hashable, Sendable {
-  /// Its result is the key, if that is a string, a number or a boolean.
+  /// The program whose result is the key, if that is a string, a number or a boolean.
   package let key: String
-  /// Its result is `true` for an event that removes the key from the state; nil: no event does.
+  /// The program whose result is `true` for an event that removes the key from the state; nil: no event does.
   package let tombstone: String?
 
-  /// Any programs.
+  /// Creates a definition from any programs.
   package init(key: String, tombstone: String? = nil) { (self.key, self.tombstone) = (key, tombstone) }
 }
 
@@ -69,8 +69,8 @@ package struct EventKeyReader: Sendable {
     return event[flag.lowerBound] == UInt8(ascii: "t")
   }
 
-  /// The keys that a text can mean: a string in quotes as in JSON, that string; a number or a boolean, that or else the
-  /// string; anything else, the string.
+  /// The keys that a text can mean. A string in quotes, as in JSON, means that string. A number or a boolean means that
+  /// value, or else the string. Any other text means the string.
   package static func keys(namedBy text: String) -> [[UInt8]] {
     let bytes = Array(text.utf8)
     let string = [Kind.string] + bytes
@@ -82,7 +82,7 @@ package struct EventKeyReader: Sendable {
     return key.isEmpty ? [string] : key[0] == Kind.string ? [key] : [key, string]
   }
 
-  /// Appends the normal form of a scalar, as written in JSON; nothing for what is no key.
+  /// Appends the normal form of a scalar, as written in JSON; appends nothing for a value that cannot be a key.
   package static func append(_ value: Span<UInt8>, to bytes: inout [UInt8]) {
     switch JSONScalar.kind(value[0]) {
     case .string:
@@ -98,8 +98,8 @@ package struct EventKeyReader: Sendable {
 }
 
 extension JSONPaths {
-  /// The steps of a jq program that is nothing but a path: `.a.b`, `.["a b"]`, `."a"`, `.a[0]`, or `.` alone.
-  /// - Returns: nil for any other program, and for a path deeper than any text.
+  /// The steps of a jq program that is only a path: `.a.b`, `.["a b"]`, `."a"`, `.a[0]`, or `.` alone.
+  /// - Returns: nil for any other program, and for a path that is deeper than any text.
   package static func steps(ofProgram text: String) -> [Step]? {
     var rest = Array(text.utf8)[...]
     while rest.first == 0x20 { rest.removeFirst() }
@@ -129,7 +129,7 @@ extension JSONPaths {
     return steps
   }
 
-  /// The JSON Pointer of a jq program that is nothing but a path; nil for any other program. Source: RFC 6901.
+  /// The JSON Pointer of a jq program that is only a path; nil for any other program. Source: RFC 6901.
   package static func pointer(ofProgram text: String) -> String? {
     guard let steps = steps(ofProgram: text) else { return nil }
     return steps.reduce(into: "") { pointer, step in
@@ -161,7 +161,7 @@ extension JSONPaths {
     return step
   }
 
-  /// A string as in JSON; jq's `\(…)` is none.
+  /// A string as in JSON, without jq's `\(…)`.
   private static func quoted(_ rest: inout ArraySlice<UInt8>) -> [UInt8]? {
     var end = rest.startIndex + 1
     while end < rest.endIndex, rest[end] != UInt8(ascii: "\"") { end += rest[end] == UInt8(ascii: "\\") ? 2 : 1 }

@@ -1,6 +1,6 @@
-/// What identifies the subject of an event in its stream: of the events with one key, the newest is its state.
+/// Identifies the subject of an event in its stream: the newest event with a key is the key's state.
 public struct EventKey: Hashable, Sendable {
-  /// The maximum size in bytes: 1,024 of a string, and the first one, which tells its type.
+  /// The maximum size in bytes: 1,024 for a string, and 1 for its type.
   public static let maximumByteCount = 1025
 
   /// The key in its normal form: equal keys have equal bytes.
@@ -17,7 +17,8 @@ public struct EventKey: Hashable, Sendable {
 
 /// The keys of consecutive events: for each event a key, or none. The bytes of all keys are in one piece of memory.
 public struct EventKeys: Equatable, Sendable {
-  /// Identifies the definition of the keys. In a joined batch, events with keys by another one than the first have none.
+  /// Identifies the definition of the keys. In a joined batch, events whose keys have another definition than the first
+  /// ones have no keys.
   public let definition: UInt64
   /// The bytes of all keys, one after the other.
   private var bytes: [UInt8] = []
@@ -25,7 +26,7 @@ public struct EventKeys: Equatable, Sendable {
   /// so an event without a key has the end of the event before it.
   private var ends: [Int] = []
 
-  /// Keys of no event.
+  /// Creates keys of no event.
   public init(definition: UInt64 = 0) { self.definition = definition }
 
   /// The number of events.
@@ -34,7 +35,8 @@ public struct EventKeys: Equatable, Sendable {
   /// Adds the next event's key.
   ///
   /// - Parameters:
-  ///   - key: its normal form; one without bytes, or with more than `EventKey.maximumByteCount`, counts as none.
+  ///   - key: the key's normal form; an empty one, or one with more than `EventKey.maximumByteCount` bytes, counts as
+  ///     no key.
   ///   - isTombstone: whether the event removes the key from the state.
   public mutating func append(_ key: UnsafeRawBufferPointer, isTombstone: Bool = false) {
     guard unsafe !key.isEmpty, key.count <= EventKey.maximumByteCount else { return appendNone() }
@@ -49,7 +51,7 @@ public struct EventKeys: Equatable, Sendable {
     ends.append(bytes.count << 1 | (key.isTombstone ? 1 : 0))
   }
 
-  /// Adds the next event's key, of which `write` appends the normal form, or nothing, to the bytes of the others.
+  /// Adds the next event's key. `write` appends the key's normal form, or nothing, to the bytes of the others.
   /// - Parameter write: returns whether the event removes the key from the state.
   @inline(__always) mutating func append(_ write: (inout [UInt8]) -> Bool) {
     let start = bytes.count
@@ -63,7 +65,7 @@ public struct EventKeys: Equatable, Sendable {
     ends.append(bytes.count << 1 | (isTombstone ? 1 : 0))
   }
 
-  /// Makes space for the keys of more events, of a usual size.
+  /// Makes space for the keys of this many further events, of a usual size.
   mutating func reserveCapacity(_ count: Int) {
     bytes.reserveCapacity(bytes.count + count * 16)
     ends.reserveCapacity(ends.count + count)
@@ -100,7 +102,7 @@ public struct EventKeys: Equatable, Sendable {
     let former = other.start(range.lowerBound)
     let offset = bytes.count - former
     bytes += other.bytes[former..<other.start(range.upperBound)]
-    // An even number changes the ends, and no tombstone.
+    // Adding an even number changes the ends, but no tombstone bit.
     ends += other.ends[range].lazy.map { $0 + offset << 1 }
   }
 
@@ -125,7 +127,7 @@ extension EventKeys {
     return encoded + bytes
   }
 
-  /// - Returns: nil unless these are the encoded keys of so many events.
+  /// - Returns: nil unless these are the encoded keys of `count` events.
   package init?(encoded: [UInt8], count: Int, definition: UInt64) {
     guard encoded.count / 2 >= count else { return nil }
     self.init(definition: definition)

@@ -1,13 +1,13 @@
-/// The ids and times under which a log stores the events of a batch, instead of its own: those that the events have on
-/// every host of a fleet. The ids rise by 1 from event to event.
+/// The ids and times under which a log stores the events of a batch, instead of its own. The events have these on every
+/// host of a fleet. The ids rise by 1 from event to event.
 public struct EventStamps: Equatable, Sendable {
   /// The maximum size of a position in bytes.
   public static let maximumPositionByteCount = 104
 
-  /// The first event's id; of a batch without events, the next event's.
+  /// The first event's id; in a batch without events, the next event's.
   public let firstID: UInt64
-  /// Up to where the fleet's log was read once the whole batch is in this log, in the fleet's own format; nil: the
-  /// position before this batch stays valid.
+  /// How far the fleet's log was read once the whole batch is in this log, in the fleet's own format; nil: the position
+  /// before this batch stays valid.
   public let position: [UInt8]?
   /// The time of all events, if `times` is nil.
   private let time: UInt64
@@ -22,14 +22,14 @@ public struct EventStamps: Equatable, Sendable {
     (self.firstID, self.position, time, self.times) = (firstID, position, 0, times)
   }
 
-  /// Events of one time, which needs no memory for each event.
+  /// Events with one common time, which needs no memory for each event.
   /// - Returns: as above.
   public init?(firstID: UInt64, time: UInt64, position: [UInt8]? = nil) {
     guard Self.isPossible(position) else { return nil }
     (self.firstID, self.position, self.time, times) = (firstID, position, time, nil)
   }
 
-  /// In one form for equal times: without an array, and 0 without events.
+  /// Equal times have one form: no array, and 0 without events.
   private init(_ firstID: UInt64, _ times: some Collection<UInt64>, _ position: [UInt8]?) {
     let time = times.first ?? 0
     let isOne = times.allSatisfy { $0 == time }
@@ -47,7 +47,7 @@ public struct EventStamps: Equatable, Sendable {
   /// The time of the event with this index in the batch.
   public func time(_ index: Int) -> UInt64 { times?[index] ?? time }
 
-  /// The stamps of `count` events; nil if there is another number of times, or an id overflows.
+  /// The stamps of `count` events; nil if the number of times differs, or an id overflows.
   func fitted(to count: Int) -> EventStamps? {
     guard times.map({ $0.count == count }) ?? true, !firstID.addingReportingOverflow(UInt64(count)).overflow else {
       return nil

@@ -1,4 +1,4 @@
-/// Observes the examination of a JSON text: its calls describe the text up to the first mistake in it.
+/// Observes the examination of a JSON text. The calls describe the text up to its first mistake.
 package protocol JSONVisitor: Sendable {
   /// A value begins at this index, with this byte.
   mutating func beginValue(at index: Int, _ first: UInt8)
@@ -9,8 +9,8 @@ package protocol JSONVisitor: Sendable {
   /// A member's name has ended.
   ///
   /// - Parameters:
-  ///   - name: what is between its quotes, as written.
-  ///   - isPlain: it certainly has no escape.
+  ///   - name: the bytes between the quotes, as written.
+  ///   - isPlain: whether the name certainly has no escape.
   mutating func endName(_ name: UnsafeRawBufferPointer, isPlain: Bool)
 }
 
@@ -25,8 +25,8 @@ package struct NoJSONVisitor: JSONVisitor {
 
 /// The check of a text in slices: see ``JSONSyntax``.
 ///
-/// It takes one byte after the other, in any phase. Where a token begins, it takes whole tokens first, which is several
-/// times as fast: those that end within the slice, and have no mistake, no escape and nothing but ASCII.
+/// Any byte can be taken alone, in any phase. Where a token begins, whole tokens are taken first, which is several
+/// times as fast. Such a token ends within the slice, and has only ASCII, no mistake and no escape.
 package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   /// The next byte is…
   private enum Phase: UInt8 {
@@ -53,7 +53,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     var isBetweenTokens: Bool { rawValue <= Phase.afterValue.rawValue }
   }
 
-  /// What observes the text.
+  /// The observer of the text.
   package var visitor: Visitor
   private var phase = Phase.value
   private var index = 0
@@ -61,7 +61,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   private var nameStart = 0
   /// Whether the string is the name of a member.
   private var isName = false
-  /// In a string: hexadecimal digits, or bytes of a UTF-8 sequence, that are missing.
+  /// In a string: the number of missing hexadecimal digits, or of missing bytes of a UTF-8 sequence.
   private var missing = 0
   /// The values of the next byte of a UTF-8 sequence.
   private var range: ClosedRange<UInt8> = 0x80...0xbf
@@ -71,7 +71,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   /// For each open array and object, from the outermost on, a bit: 1 for an object.
   private var isObject = InlineArray<8, UInt64>(repeating: 0)
 
-  /// Begins with a text.
+  /// Begins an examination of a text.
   package init(_ visitor: Visitor) { self.visitor = visitor }
 
   /// Begins with another text; the visitor stays as it is.
@@ -83,9 +83,9 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   /// Examines further bytes.
   ///
   /// - Parameters:
-  ///   - bytes: the same in each call.
-  ///   - count: of bytes to examine.
-  /// - Returns: whether they are one text; nil while that is not known.
+  ///   - bytes: the same bytes in each call.
+  ///   - count: the number of bytes to examine.
+  /// - Returns: whether the bytes are one text; nil while that is not known.
   package mutating func advance(in bytes: Span<UInt8>, by count: Int) -> Bool? {
     let end = min(bytes.count, index + min(bytes.count, count))
     let isPossible = unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: end) }
@@ -95,14 +95,14 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     return isComplete
   }
 
-  /// Examines what was added to the bytes since the last call.
+  /// Examines the bytes that were added since the last call.
   ///
   /// - Returns: whether they can be the beginning of a text. Once they cannot, no further call is useful.
   package mutating func continues(in bytes: Span<UInt8>) -> Bool {
     unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: bytes.count) }
   }
 
-  /// Whether the bytes that were examined are one text.
+  /// Whether the examined bytes are one text.
   package var isComplete: Bool {
     guard depth == 0 else { return false }
     switch phase {
@@ -226,7 +226,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     visitor.endContainer(before: index)
   }
 
-  /// - Parameter byte: the one before the index.
+  /// - Parameter byte: the byte before the index.
   @inline(__always) private mutating func takeInNumber(
     _ byte: UInt8, _ bytes: UnsafeRawBufferPointer, _ end: Int
   ) -> Bool {
@@ -251,7 +251,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     return true
   }
 
-  /// In an escape, or within a UTF-8 sequence.
+  /// Takes a byte in an escape, or within a UTF-8 sequence.
   private mutating func takeInString(_ byte: UInt8) -> Bool {
     switch (phase, byte) {
     case (.escape, UInt8(ascii: "u")): (phase, missing) = (.hexDigit, 4)
@@ -272,7 +272,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     return true
   }
 
-  /// The first byte of a UTF-8 sequence. Source: Unicode 15, table 3-7.
+  /// Takes the first byte of a UTF-8 sequence. Source: Unicode 15, table 3-7.
   private mutating func beginSequence(_ byte: UInt8) -> Bool {
     switch byte {
     case 0xc2...0xdf: missing = 1
@@ -288,12 +288,12 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     return true
   }
 
-  /// Skips bytes of a string that stand for themselves.
+  /// Skips the bytes of a string that need no examination.
   private mutating func skipPlain(_ bytes: UnsafeRawBufferPointer, _ end: Int) {
     index = unsafe JSONTokens.plainEnd(bytes, index, end)
   }
 
-  /// Takes whole tokens; the next byte is the first of one that is taken byte by byte, or of none.
+  /// Takes whole tokens. The next byte begins a token that is taken byte by byte, or no token.
   private mutating func takeTokens(_ bytes: UnsafeRawBufferPointer, _ end: Int) {
     var (index, phase) = (self.index, self.phase)
     var isInObject = depth > 0 && isInnermostObject
@@ -347,10 +347,10 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   }
 }
 
-/// Tokens of JSON that end before the end of the bytes, as far as they need no examination byte by byte.
+/// JSON tokens that end before the end of the bytes and need no examination byte by byte.
 private enum JSONTokens {
-  /// - Parameter start: of a string, with its quote.
-  /// - Returns: the index after its closing quote; nil for a string with an escape, or with more than ASCII.
+  /// - Parameter start: the index of a string's opening quote.
+  /// - Returns: the index after the closing quote; nil for a string with an escape or with non-ASCII bytes.
   @inline(__always) static func stringEnd(_ bytes: UnsafeRawBufferPointer, _ start: Int, _ end: Int) -> Int? {
     let index = unsafe plainEnd(bytes, start + 1, end)
     guard index < end, unsafe bytes[index] == UInt8(ascii: "\"") else { return nil }
@@ -402,8 +402,8 @@ private enum JSONTokens {
     return index > start && index < end ? index : nil
   }
 
-  /// The index of the first byte that does not stand for itself in a string of ASCII: a quote, a backslash, a control
-  /// character, or more than ASCII.
+  /// The index of the first byte that ends a plain run in a string: a quote, a backslash, a control character, or a
+  /// non-ASCII byte.
   @inline(__always) static func plainEnd(_ bytes: UnsafeRawBufferPointer, _ start: Int, _ end: Int) -> Int {
     var index = start
     while index + 8 <= end {
@@ -415,7 +415,7 @@ private enum JSONTokens {
       while index < end, unsafe special(UInt64(bytes[index])) & 0xFF == 0 { index += 1 }
       return index
     }
-    // The last eight bytes once more, without those before the index; the zero bytes that take their place are hits.
+    // Reads the last eight bytes again, without those before the index; the zero bytes in their place are hits.
     let word = unsafe UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: end - 8, as: UInt64.self))
     return index + special((word >> UInt64(8 * (8 - (end - index)))).littleEndian).trailingZeroBitCount / 8
   }
@@ -434,6 +434,6 @@ private enum JSONTokens {
 }
 
 extension JSONExamination where Visitor == NoJSONVisitor {
-  /// An examination that is not observed.
+  /// An examination without an observer.
   package init() { self.init(NoJSONVisitor()) }
 }

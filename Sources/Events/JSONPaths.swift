@@ -2,29 +2,29 @@ import Glibc
 
 /// Places in JSON texts, to be found in one pass.
 @safe package final class JSONPaths: @unchecked Sendable {  // immutable
-  /// A step from a value to one in it. A step that fits no member and no element leads to nothing.
+  /// A step from a value to a value in it. A step that fits no member and no element leads to nothing.
   package struct Step: Hashable, Sendable {
     /// The member of an object with this name, in UTF-8; nil: no member.
     package let name: [UInt8]?
     /// The element of an array, from 0 on; nil: no element.
     package let index: Int?
 
-    /// A step to a member, or to an element, or to whichever there is.
+    /// A step to a member, to an element, or to either.
     package init(name: [UInt8]?, index: Int? = nil) { (self.name, self.index) = (name, index) }
   }
 
   /// A place in a text; the first one is the whole text.
   fileprivate struct Node {
-    /// In `children`.
+    /// A range of `children`.
     var steps = 0..<0
-    /// In `order`: the paths that end here, then those that end further in.
+    /// A range of `order`: the paths that end here, then those that end further in.
     var paths = 0..<0
     var ends = 0..<0
   }
 
   /// A step from one place to another.
   fileprivate struct Child {
-    /// In `names`; empty for none and for an empty name.
+    /// A range of `names`; empty for none and for an empty name.
     let name: Range<Int>
     let hasName: Bool
     /// -1: no element.
@@ -32,7 +32,7 @@ import Glibc
     let node: Int
   }
 
-  // Flat and without a retain, as they are used for every value of every text.
+  // Flat and without a retain, because they are used for every value of every text.
   fileprivate let nodes: UnsafeBufferPointer<Node>
   fileprivate let children: UnsafeBufferPointer<Child>
   fileprivate let names: UnsafeBufferPointer<UInt8>
@@ -98,7 +98,7 @@ import Glibc
   }
 
   /// The steps of a JSON pointer. Source: RFC 6901.
-  /// - Returns: nil for a text that is none.
+  /// - Returns: nil for a text that is not a JSON pointer.
   package static func steps(ofPointer text: String) -> [Step]? {
     guard !text.isEmpty else { return [] }
     guard text.utf8.first == UInt8(ascii: "/") else { return nil }
@@ -122,7 +122,7 @@ import Glibc
     return steps
   }
 
-  /// - Returns: nil for what is no index of an array.
+  /// - Returns: nil for digits that are not an index of an array.
   static func index(_ digits: [UInt8]) -> Int? {
     guard 1...18 ~= digits.count, digits.allSatisfy({ 0x30...0x39 ~= $0 }), digits.count == 1 || digits[0] != 0x30
     else { return nil }
@@ -130,8 +130,8 @@ import Glibc
   }
 }
 
-/// Finds values in JSON texts: one after the other, without an allocation for each. Of members with equal names it finds
-/// the last one.
+/// Finds values in JSON texts, one after the other, without an allocation for each. If several members have the same
+/// name, it finds the last one.
 package struct JSONFinder: Sendable {
   private var examination: JSONExamination<PathVisitor>
 
@@ -154,20 +154,22 @@ package struct JSONFinder: Sendable {
   /// Examines further bytes.
   ///
   /// - Parameters:
-  ///   - text: the same in each call.
-  ///   - count: of bytes to examine.
-  /// - Returns: whether they are one JSON text; nil while that is not known.
+  ///   - text: the same text in each call.
+  ///   - count: the number of bytes to examine.
+  /// - Returns: whether the bytes are one JSON text; nil while that is not known.
   package mutating func advance(in text: Span<UInt8>, by count: Int) -> Bool? {
     examination.advance(in: text, by: count)
   }
 
-  /// Where the value at a path is, in a whole JSON text; nil: it has none. Of an array or an object only the first byte.
+  /// The range of the value at a path, in a whole JSON text; nil if there is none. For an array or an object, only the
+  /// first byte.
   package subscript(path: Int) -> Range<Int>? {
     let range = examination.visitor.found[path]
     return range.isEmpty ? nil : range
   }
 
-  /// The value at a path in a whole JSON text as it is written, without the space between its tokens; nil: it has none.
+  /// The value at a path in a whole JSON text as it is written, without the space between its tokens; nil if there is
+  /// none.
   package func value(at path: Int, in text: Span<UInt8>) -> [UInt8]? {
     guard var index = self[path]?.lowerBound, let end = self[path]?.upperBound else { return nil }
     var bytes: [UInt8] = []
@@ -207,7 +209,7 @@ private struct PathVisitor: JSONVisitor {
     var elements = -1
   }
 
-  /// The innermost open one, and those around it, from the outermost on.
+  /// The innermost open array or object, and those around it, from the outermost on.
   private var container = Container()
   private var outer: [Container] = []
   /// Open arrays and objects in `container` that no path leads into.

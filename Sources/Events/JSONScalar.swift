@@ -39,9 +39,9 @@ package enum JSONScalar {
     return result + "\""
   }
 
-  /// Appends the characters of a string in UTF-8. Half of a surrogate pair without the other, which is no character, becomes
-  /// the three bytes that UTF-8 would have for it: they equal those of no text. Source: WTF-8, section 3.
-  /// - Parameter content: what is between the quotes, as written.
+  /// Appends the characters of a string in UTF-8. An unpaired surrogate, which is not a character, becomes the three
+  /// bytes that UTF-8 would have for it. No text has such bytes. Source: WTF-8, section 3.
+  /// - Parameter content: the bytes between the quotes, as written.
   package static func appendUnescaped(_ content: Span<UInt8>, to bytes: inout [UInt8]) {
     let isPlain = unsafe content.withUnsafeBytes { unsafe appendIfPlain($0, to: &bytes) }
     guard !isPlain else { return }
@@ -84,7 +84,7 @@ package enum JSONScalar {
     }
   }
 
-  /// Appends a string without escapes, which most are, in one piece.
+  /// Appends a string without escapes in one piece; most strings have none.
   @inline(__always) private static func appendIfPlain(
     _ content: UnsafeRawBufferPointer, to bytes: inout [UInt8]
   ) -> Bool {
@@ -102,12 +102,12 @@ package enum JSONScalar {
   }
 }
 
-/// A number by its decimal value, as far as it is written: exact, whatever its size.
+/// A number by its written decimal value: exact, at any size.
 ///
-/// Its value is 0.DIGITS × 10^magnitude, in which neither the first nor the last digit is 0; without digits it is 0.
+/// The value is 0.DIGITS × 10^magnitude. Neither the first nor the last digit is 0; without digits the value is 0.
 package struct JSONNumber: Sendable {
   package let isNegative: Bool
-  /// In the text, with or without a point between them.
+  /// The range of the digits in the text, with or without a point between them.
   private let digits: Range<Int>
   private let magnitude: Int
 
@@ -172,11 +172,11 @@ package struct JSONNumber: Sendable {
     }
   }
 
-  /// Whether the point of its decimal notation is so far from its digits that no program means it.
+  /// Whether the decimal point is so far from the digits that no program means such a number.
   package var isExtreme: Bool { !(-1_000_000_000...1_000_000_000).contains(magnitude) }
 
-  /// Appends the JSON number that stands for all texts of this value: with an exponent where zeros would be many.
-  /// - Precondition: it is not extreme.
+  /// Appends the JSON number that stands for all texts of this value, with an exponent instead of many zeros.
+  /// - Precondition: the number is not extreme.
   package func appendJSON(in text: Span<UInt8>, to bytes: inout [UInt8]) {
     guard !digits.isEmpty else { return bytes.append(UInt8(ascii: "0")) }
     var plain: [UInt8] = []

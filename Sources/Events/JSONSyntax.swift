@@ -11,7 +11,7 @@ package enum JSONSyntax {
 
   /// Whether the first and the last byte are those of a JSON text. A text within white space is examined as a whole.
   ///
-  /// It is enough to notice most of what is not JSON, as pages, plain text and texts that are cut off.
+  /// This detects most input that is not JSON: pages, plain text and truncated texts.
   package static func hasEnds(_ bytes: Span<UInt8>) -> Bool {
     guard !bytes.isEmpty else { return false }
     let last = bytes[bytes.count - 1]

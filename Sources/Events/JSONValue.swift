@@ -1,5 +1,5 @@
-/// A value in a JSON text that is in memory as a whole. It is read from the text when it is asked for: nothing is built of
-/// the rest, and a text costs what its bytes cost, whatever they are.
+/// A value in a JSON text that is completely in memory. It is read from the text on request, and nothing else is built:
+/// a text takes only the memory of its bytes.
 package struct JSONValue: Sendable {
   private let text: [UInt8]
   private let range: Range<Int>
@@ -17,7 +17,7 @@ package struct JSONValue: Sendable {
     range = start..<Self.endOfValue(in: text, from: start)
   }
 
-  /// As it is written.
+  /// The value as it is written.
   package var bytes: ArraySlice<UInt8> { text[range] }
 
   package var kind: JSONScalar.Kind { JSONScalar.kind(text[range.lowerBound]) }
@@ -30,7 +30,7 @@ package struct JSONValue: Sendable {
     return characters
   }
 
-  /// A string; nil for other values, and for one with half of a surrogate pair, which is no text.
+  /// A string; nil for other values, and for a string with an unpaired surrogate, which is not text.
   package var string: String? { characters.flatMap { String(validating: $0, as: UTF8.self) } }
 
   /// True or false; nil for other values.
