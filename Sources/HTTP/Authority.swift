@@ -1,6 +1,6 @@
 /// A host with an optional port, as in the Host field and in an http URL. Source: RFC 3986, section 3.2; RFC 9110,
-/// section 7.2. User information, IPvFuture and zone identifiers are refused, and percent-encoding except in the path of
-/// a socket.
+/// section 7.2. User information, IPvFuture, zone identifiers and percent-encoding are refused, except percent-encoding
+/// in the path of a socket.
 public struct Authority: Equatable, Sendable {
   /// How the host is written.
   public enum Kind: Sendable {
@@ -89,7 +89,7 @@ public struct Authority: Equatable, Sendable {
       }
   }
 
-  /// Eight groups of at most four digits, of which `::` replaces at least one, and an IPv4 address the last two.
+  /// Eight groups of at most four digits; `::` replaces at least one group. An IPv4 address may replace the last two.
   private static func isIPv6(_ text: Substring) -> Bool {
     guard let gap = text.range(of: "::") else { return groupCount(text) == 8 }
     let (head, tail) = (text[..<gap.lowerBound], text[gap.upperBound...])

@@ -1,4 +1,4 @@
-/// Finds a request's body in what follows its head: bytes in, ranges of them out. It copies and holds no bytes.
+/// Finds a request's body in the bytes after its head: bytes in, ranges out. It copies and holds no bytes.
 ///
 /// Chunk extensions and trailers are checked and discarded. Source: RFC 9112, sections 6 and 7.1.
 public struct BodyDecoder: Equatable, Sendable {
@@ -16,9 +16,9 @@ public struct BodyDecoder: Equatable, Sendable {
   package struct Saved: Equatable, Sendable {
     /// The raw value of the phase.
     package var phase: UInt8 = 0
-    /// Bytes left of the body or of the chunk, or the part of a chunk's size that has arrived.
+    /// Remaining bytes of the body or of the chunk; while a chunk's size arrives, the value of its digits so far.
     package var byteCountLeft: UInt64 = 0
-    /// The size of what is bounded in this phase: digits, an extension or all trailers.
+    /// The size of the part that is limited in this phase: digits, an extension or all trailers.
     package var lineByteCount: UInt16 = 0
 
     package init() {}
@@ -89,7 +89,8 @@ public struct BodyDecoder: Equatable, Sendable {
   /// Whether the body is complete.
   public var isDone: Bool { phase == .done }
 
-  /// The number of bytes that the body still has at least: all of it without chunks, otherwise those of this chunk.
+  /// The number of bytes that the body certainly still has: without chunks all of them, otherwise those of the current
+  /// chunk.
   public var knownByteCountLeft: UInt64 {
     switch phase {
     case .fixed, .data: byteCountLeft

@@ -1,6 +1,6 @@
-// The forms in which the bytes of an event are written. Each function continues at `start` and stops where the room,
-// but for `reserve` bytes, ends; it returns the offset of the first byte that it has not written. What it writes
-// depends on the bytes and on `start` alone, so that an event can be written in parts without other state.
+// The forms in which the bytes of an event are written. Each function continues at `start`, leaves `reserve` bytes of
+// the room free, and returns the offset of the first unwritten byte. Its output depends only on the bytes and on
+// `start`, so an event can be written in parts without other state.
 
 extension ByteWriter {
   /// Appends the lines of an event as fields `data` of a server-sent event. CR, LF and CRLF end a line.
@@ -132,7 +132,7 @@ extension Span<UInt8> {
   }
 }
 
-/// Returns the first offset in `range` of one of two bytes, else the range's end. Examines eight bytes at a time.
+/// Returns the first offset in `range` of either byte, else the range's end. Examines eight bytes at a time.
 private func firstIndex(of first: UInt8, or second: UInt8, in bytes: Span<UInt8>, _ range: Range<Int>) -> Int {
   let ones: UInt64 = 0x0101_0101_0101_0101
   let (firsts, seconds) = (ones &* UInt64(first), ones &* UInt64(second))
@@ -155,8 +155,8 @@ private func firstIndex(of first: UInt8, or second: UInt8, in bytes: Span<UInt8>
   }
 }
 
-/// Returns the size of the UTF-8 sequence at `index`, or of the part of one that cannot be continued: at least 1.
-/// Source: Unicode 15, table 3-7 and "U+FFFD Substitution of Maximal Subparts".
+/// Returns the size of the UTF-8 sequence at `index`, or of an incomplete sequence that cannot be continued: at least
+/// 1. Source: Unicode 15, table 3-7 and "U+FFFD Substitution of Maximal Subparts".
 private func utf8Sequence(in bytes: Span<UInt8>, at index: Int) -> (byteCount: Int, isValid: Bool) {
   let byteCount: Int
   var next: ClosedRange<UInt8> = 0x80...0xbf

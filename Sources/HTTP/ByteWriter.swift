@@ -1,4 +1,4 @@
-/// Writes bytes into memory of the caller's, or only counts them: a size is found by the code that writes.
+/// Writes bytes into the caller's memory, or only counts them: the code that writes also finds the size.
 ///
 /// It allocates nothing. Its functions must not be given more than ``room`` bytes; those with `reserving` write less.
 @safe public struct ByteWriter: ~Copyable {
@@ -86,8 +86,8 @@
     }
   }
 
-  /// Appends what `write` writes, at least one byte, as a chunk: in one pass if the number of digits of its size is that
-  /// of `byteCount`.
+  /// Appends the output of `write`, at least one byte, as a chunk. It takes one pass if the chunk's size has as many
+  /// digits as `byteCount`.
   mutating func appendChunk(expecting byteCount: Int, _ write: (inout ByteWriter) -> Void) {
     let start = count
     let expected = Self.hexadecimalDigitCount(UInt64(byteCount))
@@ -118,7 +118,7 @@
 }
 
 extension ByteWriter {
-  /// Appends to an array what `write` writes, which is called twice: once to count.
+  /// Appends the output of `write` to an array. `write` is called twice: the first call only counts.
   public static func append(to bytes: inout [UInt8], _ write: (inout ByteWriter) -> Void) {
     var counter = ByteWriter()
     write(&counter)

@@ -11,7 +11,7 @@ public enum Chunk {
     ByteWriter.hexadecimalDigitCount(UInt64(byteCount)) + 2 + byteCount + 2
   }
 
-  /// Writes what precedes the data: its size in as few digits as possible.
+  /// Writes the bytes before the data: its size in as few digits as possible.
   /// - Parameter byteCount: at least 1.
   public static func writeHeader(byteCount: Int, to writer: inout ByteWriter) {
     precondition(byteCount > 0, "a chunk without data would end the body")
@@ -19,6 +19,6 @@ public enum Chunk {
     writer.append("\r\n")
   }
 
-  /// Writes what follows the data.
+  /// Writes the bytes after the data.
   public static func writeEnd(to writer: inout ByteWriter) { writer.append("\r\n") }
 }

@@ -12,13 +12,13 @@ public struct EntityTag: Equatable, Sendable {
   /// The value of an ETag field: a strong tag, in quotes.
   public var fieldValue: String { "\"\(opaque)\"" }
 
-  /// Whether an If-None-Match field names every tag there is, that of an event which is still to come among them.
+  /// Whether an If-None-Match field names every tag, including that of a future event.
   public static func isAny(_ condition: String) -> Bool { condition.trimmed == "*" }
 
   /// Whether an If-None-Match field names this tag: the answer is 304 to GET and HEAD. The comparison is weak.
   ///
-  /// A proxy that compresses a response adds a suffix to its tag, and leaves it in the next condition. No tag of
-  /// ``fieldValue`` is another one with a suffix.
+  /// A proxy that compresses a response adds a suffix to its tag, and leaves the suffix in the next condition. No tag
+  /// of ``fieldValue`` equals another one with a suffix.
   ///
   /// - Parameter condition: the field's value. `*` names every tag; nothing after a syntax error does. Source: RFC
   ///   9110, section 13.1.2. Some clients remove the quotes of a tag that they send back.

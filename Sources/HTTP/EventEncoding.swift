@@ -1,4 +1,4 @@
-/// What is written with an event's bytes.
+/// The parts of an event besides its data.
 public struct EventHead: Equatable, Sendable {
   /// The event's id; nil for a server-sent event that has none, such as `gap` and `end`.
   public var id: UInt64?
@@ -20,8 +20,8 @@ public struct EventHead: Equatable, Sendable {
 
 /// How events are written in a streaming response.
 ///
-/// An event is written whole, or in parts that are determined by its bytes and an offset in them: a subscription needs
-/// no other state to continue in the middle of an event, also in another process.
+/// An event is written whole, or in parts that are determined by its bytes and an offset in them. So a subscription
+/// needs no other state to continue in the middle of an event, even in another process.
 public struct EventEncoding: Equatable, Sendable {
   /// The format of the response.
   public enum Format: UInt8, Sendable, CaseIterable {
@@ -31,14 +31,14 @@ public struct EventEncoding: Equatable, Sendable {
     case ndjson
     /// `application/json-seq`: each JSON text between RS and LF. Source: RFC 7464.
     case jsonSequence
-    /// The bytes of the events. Each of JSON or text ends with a line feed, its own or one that is added; binary ones have
-    /// no separators.
+    /// The bytes of the events. A JSON or text event ends with a line feed, which is added if the event has none.
+    /// Binary events have no separators.
     case raw
   }
 
-  /// What a stream's events are.
+  /// The kind of a stream's events.
   public enum Content: UInt8, Sendable, CaseIterable {
-    /// JSON texts. The caller writes an event that is none with ``EventEncoding/ofOtherThanJSON``.
+    /// JSON texts. The caller writes any other event with ``EventEncoding/ofOtherThanJSON``.
     case json
     /// Text in UTF-8, which need not be valid.
     case text
@@ -48,15 +48,15 @@ public struct EventEncoding: Equatable, Sendable {
 
   /// The format of the response.
   public let format: Format
-  /// What the events are, as far as it matters: of server-sent events always text, of raw ones binary.
+  /// The kind of the events, as far as it matters: always text for server-sent events, always binary for raw ones.
   public let content: Content
   /// Whether an event is a JSON object on its own: `{"id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`, JSON data
   /// embedded, text as a string, otherwise `"data_base64"`. The first member is `"stream"` if the head has a name.
   public let hasEnvelope: Bool
 
   /// - Parameter hasEnvelope: has no effect on server-sent events, which carry their ids.
-  /// - Returns: nil if the format cannot represent the content so: binary data as server-sent events, raw data in
-  ///   envelopes, anything but JSON as JSON without an envelope.
+  /// - Returns: nil if the format cannot represent the content: binary data as server-sent events, raw data in
+  ///   envelopes, and anything but JSON as JSON without an envelope.
   public init?(_ format: Format, _ content: Content, hasEnvelope: Bool) {
     switch (format, content, hasEnvelope) {
     case (.serverSentEvents, .binary, _), (.raw, _, true), (.ndjson, .text, false), (.ndjson, .binary, false),
@@ -72,14 +72,14 @@ public struct EventEncoding: Equatable, Sendable {
     (self.format, self.content, hasEnvelope) = (format, content, envelope)
   }
 
-  /// The encoding in the same format of events that are something else; nil if the format cannot represent them so.
+  /// The encoding of other content in the same format; nil if the format cannot represent it.
   public func with(_ content: Content) -> EventEncoding? { EventEncoding(format, content, hasEnvelope: hasEnvelope) }
 
   /// Whether each event must be a JSON text, because it becomes a part of one or a line of its own.
   public var embedsJSON: Bool { content == .json }
 
-  /// The encoding of an event that is no JSON text although it should be: in an envelope its bytes in base64, otherwise a
-  /// string. So no event can break a line, or have members of the envelope around it.
+  /// The encoding of an event that should be JSON and is not: its bytes in base64 in an envelope, otherwise a string.
+  /// So no event can break a line, or add members to the envelope around it.
   public var ofOtherThanJSON: EventEncoding {
     embedsJSON ? EventEncoding(format, hasEnvelope ? .binary : .text, envelope: hasEnvelope) : self
   }
@@ -160,8 +160,8 @@ public struct EventEncoding: Equatable, Sendable {
     return next
   }
 
-  /// Writes the chunk of a server-sent event that has an id, no name, and one line of data: nearly every event. Its size is
-  /// known, so that a few stores write all that is around the data.
+  /// Writes the chunk of a server-sent event that has an id, no name, and one line of data: nearly every event. Its
+  /// size is known, so a few stores write everything around the data.
   ///
   /// - Returns: false, and nothing is written, for any other event, an id of other than 16 digits, and without room.
   private static func writeLine(_ id: UInt64, _ data: Span<UInt8>, to writer: inout ByteWriter) -> Bool {
@@ -189,8 +189,8 @@ public struct EventEncoding: Equatable, Sendable {
     return true
   }
 
-  /// Writes what says that a client has all events up to the id of the head; in an envelope, or as an event without data of
-  /// its own. Raw events have no place for it.
+  /// Writes a marker, which shows that a client has all events up to the head's id: in an envelope, or as an event
+  /// without data of its own. Raw events have no place for it.
   public func writeMarker(_ head: EventHead, to writer: inout ByteWriter) {
     switch format {
     case .raw: return
@@ -224,7 +224,7 @@ public struct EventEncoding: Equatable, Sendable {
     return (ones | 0x3030_3030_3030_3030).littleEndian
   }
 
-  /// Data of so many bytes is written in one pass where the room is enough for whatever it becomes.
+  /// Data up to this size is written in one pass, if the room suffices for its largest expansion.
   private static let smallByteCount = 1024
   /// A line end becomes 7 bytes; a control character in a JSON string 6.
   private static let largestExpansion = 7
@@ -257,7 +257,7 @@ public struct EventEncoding: Equatable, Sendable {
     }
   }
 
-  /// Writes what precedes the data: with an envelope its beginning, otherwise the quote of a string.
+  /// Writes the bytes before the data: the beginning of an envelope, or the quote of a string.
   private func writeEnvelope(_ head: EventHead, to writer: inout ByteWriter) {
     guard hasEnvelope else {
       if content == .text { writer.append(.quote) }

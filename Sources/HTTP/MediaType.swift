@@ -56,7 +56,8 @@ public struct MediaType: Sendable {
     return best?.index
   }
 
-  /// In thousandths, rounded up, since clients write more digits than RFC 9110 allows; a malformed one counts as none.
+  /// In thousandths, rounded up, because clients write more digits than RFC 9110 allows; a malformed quality counts as
+  /// none.
   private var quality: Int {
     guard let text = parameters.first(where: { $0.name == "q" })?.value else { return 1000 }
     let parts = text.utf8.split(separator: UInt8(ascii: "."), maxSplits: 1, omittingEmptySubsequences: false)

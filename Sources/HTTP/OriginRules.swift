@@ -1,7 +1,7 @@
-/// Which web pages may use a server, by the fields with which a browser says where a request comes from.
+/// Which web pages may use a server, by the fields in which a browser names a request's origin.
 ///
-/// They protect against pages of other sites, also when DNS maps their name to this host, and against nothing else:
-/// other clients can send any fields. The rights of users do not depend on them.
+/// They protect only against pages of other sites, even if DNS maps the site's name to this host. Other clients can
+/// send any fields, so the rights of users do not depend on these rules.
 public struct OriginRules: Sendable {
   /// Additional hosts: `server.hosts`, with small letters and without ports.
   public var hosts: Set<String>

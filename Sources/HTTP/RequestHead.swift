@@ -1,4 +1,4 @@
-/// A request without its body: valid in itself, so that only its meaning remains to be decided.
+/// A request without its body. Its syntax is valid; only its meaning remains to be decided.
 ///
 /// It owns a copy of its bytes, at most ``RequestParser/maximumHeadByteCount``; the caller may reuse its buffer.
 public struct RequestHead: Equatable, Sendable {
@@ -37,11 +37,11 @@ public struct RequestHead: Equatable, Sendable {
     /// The body consists of chunks.
     case chunked
 
-    /// Whether nothing of a body follows the head: some clients send a length of 0 with every request.
+    /// Whether no body follows the head: some clients send a length of 0 with every request.
     public var isEmpty: Bool { self == .none || self == .length(0) }
   }
 
-  /// A field line: offsets in `bytes`, of which there are less than 2^16.
+  /// A field line: offsets in `bytes`, which has less than 2^16 of them.
   struct Field: Equatable, Sendable {
     let nameStart: UInt16
     let nameEnd: UInt16
@@ -59,7 +59,7 @@ public struct RequestHead: Equatable, Sendable {
     var value: Range<Int> { Int(valueStart)..<Int(valueEnd) }
   }
 
-  /// From the method to the empty line.
+  /// The bytes from the method to the empty line.
   package let bytes: [UInt8]
   let fields: [Field]
   /// The number of bytes that the head takes in the input, empty lines before it included; the body follows.
@@ -72,12 +72,11 @@ public struct RequestHead: Equatable, Sendable {
   public let version: Version
   /// Where the body ends.
   public let framing: BodyFraming
-  /// The host that the client asked for: the one in an absolute target, else the Host field's. Empty if there is none,
-  /// which HTTP/1.0 allows.
+  /// The requested host: that of an absolute target, else that of the Host field. Empty if there is none, which
+  /// HTTP/1.0 allows.
   public let authority: Authority
 
-  /// - Throws: for a combination of fields with which the body's end or the host is unclear, and for a malformed
-  ///   target.
+  /// - Throws: for fields that leave the body's end or the host unclear, and for a malformed target.
   init(
     bytes: [UInt8], fields: [Field], byteCount: Int, method: Range<Int>, target: Range<Int>, version: Version
   ) throws(Rejection) {
@@ -152,7 +151,7 @@ public struct RequestHead: Equatable, Sendable {
 }
 
 extension RequestHead {
-  /// Returns a field's value; the values of several lines are joined with ", ", which only lists may have.
+  /// Returns a field's value. The values of several lines are joined with ", "; only lists may have several.
   ///
   /// - Parameter name: in any case.
   /// - Returns: nil without such a field; invalid UTF-8 becomes U+FFFD.
@@ -187,7 +186,7 @@ extension RequestHead {
     }
   }
 
-  /// Whether the body has a content coding, such as gzip, or one that is not known. Source: RFC 9110, section 8.4.
+  /// Whether the body has a content coding, such as gzip or an unknown one. Source: RFC 9110, section 8.4.
   public var hasContentCoding: Bool {
     (self["Content-Encoding"] ?? "").elements(separatedBy: .comma).contains { !$0.equalsIgnoringCase("identity") }
   }

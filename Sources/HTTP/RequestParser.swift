@@ -1,9 +1,10 @@
-/// Finds and checks the head of a request at the start of what a client has sent. It holds no byte of it.
+/// Finds and checks the head of a request at the start of a client's bytes. It holds none of the bytes.
 ///
-/// Strict: what could be read in two ways is refused, since a proxy before the server may read it in the other one.
-/// Each refusal depends on one byte and those before it: the result is the same however the input is split.
+/// The parser is strict: it refuses ambiguous input, because a proxy before the server may read it in another way. Each
+/// refusal depends only on one byte and those before it, so the splits of the input do not change the result.
 ///
-/// A restart needs no state of it: a new parser reads the unconsumed bytes again. Source: RFC 9112, sections 2 to 5.
+/// A restart needs no state of the parser: a new one reads the unconsumed bytes again. Source: RFC 9112, sections 2 to
+/// 5.
 public struct RequestParser: Sendable {
   /// The maximum size of a request line, without its line end; beyond it 414. Precedent: nginx, 8 KiB.
   public static let maximumRequestLineByteCount = 8 << 10
@@ -40,9 +41,9 @@ public struct RequestParser: Sendable {
   /// Reads the head at the start of `bytes`, once all of it has arrived. Afterwards, the parser is ready for the next
   /// one.
   ///
-  /// - Parameter bytes: all that the client has sent after the previous request: at least as much as in the previous
-  ///   call, unless that returned a head. Beyond ``maximumInputByteCount`` bytes there is a result or an error. The
-  ///   caller drops ``RequestHead/byteCount`` bytes if there is a result.
+  /// - Parameter bytes: all bytes of the client after the previous request: at least as many as in the previous call,
+  ///   unless that returned a head. Beyond ``maximumInputByteCount`` bytes there is a result or an error. After a
+  ///   result the caller drops ``RequestHead/byteCount`` bytes.
   /// - Returns: nil while bytes are missing.
   /// - Throws: 400, 414, 431 or 505. The connection cannot be used any more, except for the response.
   /// - Complexity: O(new bytes), with two allocations for a head.
@@ -75,7 +76,7 @@ public struct RequestParser: Sendable {
     return nil
   }
 
-  /// - Returns: whether the line is the one that ends the head.
+  /// - Returns: whether the line ends the head.
   private mutating func receive(_ line: Range<Int>, _ bytes: Span<UInt8>) throws(Rejection) -> Bool {
     switch (requestLine, line.isEmpty) {
     case (nil, false):

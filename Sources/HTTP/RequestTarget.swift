@@ -1,5 +1,5 @@
-/// What a request is for: a path and parameters, percent-decoded once. Characters beyond ASCII need not be encoded, as curl
-/// sends them.
+/// The target of a request: a path and parameters, percent-decoded once. Characters beyond ASCII need not be encoded,
+/// because curl does not encode them.
 ///
 /// Accepted: the origin form `/path?query`, the absolute form `http://host/path?query`, and `*` for OPTIONS. Refused:
 /// the authority form of CONNECT. A path with a segment `.` or `..`, or with an encoded slash, is refused rather than

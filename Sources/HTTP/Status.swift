@@ -58,8 +58,8 @@ public enum Status: Int, Sendable, CaseIterable {
   }
 }
 
-/// A request that is answered with an error. After one of ``RequestParser`` or ``BodyDecoder`` the connection must be
-/// closed, because the end of the request is unknown; after any other it may be used again.
+/// A request that is answered with an error. After a rejection by ``RequestParser`` or ``BodyDecoder`` the connection
+/// must be closed, because the end of the request is unknown; after any other it may be used again.
 public struct Rejection: Error, Equatable, Sendable {
   /// The status of the response.
   public package(set) var status: Status

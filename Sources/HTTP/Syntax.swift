@@ -53,7 +53,7 @@ extension StringProtocol {
     utf8.count == other.utf8.count && zip(utf8, other.utf8).allSatisfy { $0.lowercased == $1.lowercased }
   }
 
-  /// The text with small letters for the capital ones of ASCII.
+  /// The text with ASCII capital letters replaced by small ones.
   var asciiLowercased: String {
     utf8.contains { $0 != $0.lowercased } ? String(decoding: utf8.map(\.lowercased), as: UTF8.self) : String(self)
   }

@@ -1,11 +1,11 @@
-/// Reads what a WebSocket client sends: bytes in, messages out. It holds no bytes: those of an incomplete message are
-/// in a buffer of the caller's.
+/// Reads the bytes of a WebSocket client: bytes in, messages out. It holds no bytes: the caller's buffer contains those
+/// of an incomplete message.
 ///
 /// Only binary messages are accepted, and no extensions. Source: RFC 6455, sections 5 and 7.
 public struct WebSocketDecoder: Equatable, Sendable {
   /// What ``next(in:from:message:)`` found.
   public enum Step: Equatable, Sendable {
-    /// More bytes are needed, after those from the offset on, of which there are less than 132.
+    /// More bytes are needed after the unread ones from the offset on, which are fewer than 132.
     case needsBytes
     /// The message is complete. The caller takes it, and empties the buffer before the next call.
     case message
@@ -32,7 +32,7 @@ public struct WebSocketDecoder: Equatable, Sendable {
     package var phase: UInt8 = 0
     /// Bytes left of the current frame.
     package var byteCountLeft: UInt64 = 0
-    /// The mask of the next four bytes: its lowest byte is that of the next one.
+    /// The mask of the next four bytes; the lowest byte is for the next one.
     package var mask: UInt32 = 0
     /// Whether the current frame is the message's last one.
     package var isLastFrame = false
@@ -88,8 +88,8 @@ public struct WebSocketDecoder: Equatable, Sendable {
   /// Reads until something is complete.
   ///
   /// - Parameters:
-  ///   - offset: where to continue in `bytes`; set to the first byte that is not consumed. The caller passes the bytes
-  ///   from there on again, with those that arrive.
+  ///   - offset: where to continue in `bytes`; set to the first byte that is not consumed. The caller passes the later
+  ///   bytes again, followed by new ones.
   ///   - message: bytes of the message are appended.
   /// - Throws: a violation; nothing can be read any more.
   /// - Complexity: O(bytes), independent of the splits.
