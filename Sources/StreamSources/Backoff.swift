@@ -27,8 +27,8 @@ public struct Backoff: Sendable, Equatable {
 }
 
 /// The pauses after the failures of a source that runs. Only a source that has worked for `Backoff.max` since its last
-/// failure begins again with the least pause: one that always fails after its first event would else be restarted at
-/// that pace for ever. Precedent: Kubernetes, CrashLoopBackOff.
+/// failure begins again with the least pause: otherwise a source that always fails after its first event would be
+/// restarted at that pace for ever. Precedent: Kubernetes, CrashLoopBackOff.
 struct BackoffSeries {
   private let backoff: Backoff
   private var failures = 0
@@ -37,12 +37,12 @@ struct BackoffSeries {
 
   init(_ backoff: Backoff) { self.backoff = backoff }
 
-  /// A run works since then.
+  /// Records that a run works since then.
   mutating func works(since time: Duration) {
     if worksSince == nil { worksSince = time }
   }
 
-  /// A run has failed, or could not begin.
+  /// Records that a run has failed, or could not begin.
   /// - Parameter fraction: as in `Backoff`.
   /// - Returns: the pause.
   mutating func failed(at now: Duration, fraction: Double) -> Duration {

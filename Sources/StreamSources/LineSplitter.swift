@@ -74,7 +74,7 @@ struct LineSplitter: EventSplitter {
     unsafe line.append(contentsOf: bytes)
   }
 
-  /// Allows what may not belong to the event: a CR before the line's end, and a byte order mark.
+  /// Tolerates bytes that may not belong to the event: a CR before the line's end, and a byte order mark.
   private func check(_ byteCount: Int) throws(EventTooLong) {
     guard byteCount - (isFirstLine ? 4 : 1) <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
   }

@@ -5,10 +5,10 @@ import StreamRuntime
 /// socket, clock or thread.
 ///
 /// Without demand no run begins. A failed run is retried after the delay of `Backoff`, or after the server's
-/// Retry-After if that is longer. After a response that ended well the next begins at once, or after the server's
-/// reconnection time, but the time between two beginnings is at least the least delay of the backoff. After a program
-/// that ended well the next run begins after that delay. The delay after failures grows until the source has worked for
-/// its maximum, however many events came (`BackoffSeries`).
+/// Retry-After if that is longer. After a response that ended well the next request begins at once, or after the
+/// server's reconnection time. Two requests begin at least the least delay of the backoff apart. After a program that
+/// ended well the next run begins after that delay. The delay after failures grows until the source has worked for its
+/// maximum, however many events came (`BackoffSeries`).
 struct RestartMachine: TransferMachine {
   /// The action that the caller must perform.
   enum Action: Equatable {
@@ -42,7 +42,7 @@ struct RestartMachine: TransferMachine {
   /// Whether the last report was a failure or a wait.
   private var isFailing = false
   private var hasWaited = false
-  /// Until when the server has asked for no request (Retry-After); nil: it has not.
+  /// The server has asked for no request before this time (Retry-After); nil: it has not asked.
   private var restEnd: Duration?
   /// When the last response ended: the server's pause is from then on.
   private var endedAt = Duration.zero
@@ -88,7 +88,7 @@ struct RestartMachine: TransferMachine {
     return restEnd != nil || serversPause >= Self.notedPause
   }
 
-  /// Retries a failed run at once, and ends a pause between two runs, whatever the server asked for.
+  /// Retries a failed run at once, and ends a pause between two runs, even if the server asked for it.
   mutating func endRest(at now: Duration) {
     if failures > 0 || rests, case .idle = phase { phase = .idle(due: now) }
     restEnd = nil
@@ -104,7 +104,8 @@ struct RestartMachine: TransferMachine {
     return nil
   }
 
-  /// Cancels the request: it waited for its host, and there is no demand any more. It is due again at the next demand.
+  /// Cancels the request, which waited for its host, because there is no demand any more. The request is due again at
+  /// the next demand.
   mutating func withdraw(at now: Duration) {
     if case .running(_, nil, hasDelivered: false) = phase { phase = .idle(due: now) }
   }

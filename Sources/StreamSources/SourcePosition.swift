@@ -2,8 +2,8 @@ import Events
 
 /// The position of a source when its last process ended, from the stream's log.
 public struct SourceResumption: Sendable {
-  /// The log's checkpoint, of events that are in it. Called on the source thread, at a subscription's first demand; for a
-  /// timer on any thread, at its first tick.
+  /// Returns the log's checkpoint, whose events are in the log. Called on the source thread, at a subscription's first
+  /// demand; for a timer on any thread, at its first tick.
   private let stored: @Sendable () -> Checkpoint?
   /// Text that identifies the pipeline: with a different pipeline, an unchanged page counts as new.
   let pipeline: String
@@ -13,7 +13,7 @@ public struct SourceResumption: Sendable {
     (self.pipeline, stored) = (pipeline, checkpoint)
   }
 
-  /// That of the source.
+  /// The checkpoint of the source.
   func checkpoint() -> Checkpoint? { PipelineCheckpoint(stored()).source }
 
   /// The digest of the last event's key.
@@ -27,7 +27,7 @@ public struct SourceResumption: Sendable {
 /// milliseconds, last event id; for a timer (3): u64 last tick. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
 /// no credential.
 enum SourcePosition: Equatable {
-  /// - validators: also nil if they came from another URL than the source's.
+  /// - validators: nil also if they came from another URL than the source's.
   case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?)
   case serverSentEvents(lastEventID: [UInt8], reconnectionTime: Duration?)
   case timer(lastTick: UInt64)

@@ -2,9 +2,9 @@
 public enum SourceProgress: Sendable, Equatable {
   /// An attempt begins: a request is sent, or a program is started.
   case attempted
-  /// The head of the final response has arrived, redirects included, so long after the request began.
+  /// The head of the final response has arrived, after any redirects, this long after the request began.
   case answered(status: Int, after: Duration)
-  /// So many bytes were taken, decoded: of a response's body, or of a program's output.
+  /// This number of bytes was taken, decoded: of a response's body, or of a program's output.
   case received(byteCount: Int)
   /// The next attempt is due after this time, if there is demand then.
   case scheduled(after: Duration)

@@ -7,7 +7,7 @@ public enum RefreshRefusal: Error, Equatable, Sendable {
   case noDemand
   /// The server has asked for no request for this time (Retry-After, or the `retry` of server-sent events).
   case resting(Duration)
-  /// A response or a program runs, whose events come by themselves.
+  /// A response or a program is running, and its events arrive by themselves.
   case running
 }
 
@@ -17,7 +17,7 @@ public enum RefreshRefusal: Error, Equatable, Sendable {
 public final class SourceRefresh: Sendable {
   private let source = Locked<RefreshableSource?>(nil)
 
-  /// Creates one without a source.
+  /// Creates a refresh without a source.
   public init() {}
 
   /// - Parameter completed: called once on any thread; nil: the source asks now, or did so already and has no response
@@ -29,7 +29,7 @@ public final class SourceRefresh: Sendable {
 
   func attach(_ source: any RefreshableSource) { self.source.withLock { $0 = source } }
 
-  /// Has no effect after another one was attached.
+  /// Has no effect after another source was attached.
   func detach(_ former: any RefreshableSource) { source.withLock { if $0 === former { $0 = nil } } }
 }
 

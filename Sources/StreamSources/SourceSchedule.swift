@@ -2,7 +2,7 @@
 public struct SourceSchedule: Equatable, Sendable {
   /// The next slot of a poll; nil: unknown.
   public var slot: Duration?
-  /// Until when the server has asked for no request (Retry-After); nil: it has not.
+  /// The server has asked for no request before this time (Retry-After); nil: it has not asked.
   public var rest: Duration?
 
   /// A schedule of these times.

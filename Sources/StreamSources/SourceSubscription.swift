@@ -12,7 +12,7 @@ protocol SourceMachine: SendableMetatype {
   mutating func retract()
   /// Ends the subscription. The source's state stays for the next one.
   mutating func suspend(at now: Duration)
-  /// Retries a failed run at once, whatever the server asked for.
+  /// Retries a failed run at once, even if the server asked for a pause.
   mutating func endRest(at now: Duration)
   /// Makes the next run due now.
   /// - Returns: why not; nil: it is due, or a run that answers as well has begun.
@@ -32,7 +32,7 @@ class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // only its s
   fileprivate let refresh: SourceRefresh
 
   /// - Parameters:
-  ///   - refresh: of the source.
+  ///   - refresh: the source's refresh.
   ///   - makeMachine: makes the machine of the first subscription.
   init(_ refresh: SourceRefresh, _ makeMachine: @escaping @Sendable () -> Machine) {
     (self.refresh, self.makeMachine) = (refresh, makeMachine)

@@ -14,15 +14,15 @@ public struct TimerSource: CompositePublisher, Sendable {
   private let resumption: SourceResumption?
   private static let fingerprint = BodyDigest(Array("timer".utf8))
 
-  /// Serial queue for all timers' deliveries: they are short, and a thread per timer would be many.
+  /// Serial queue for the deliveries of all timers: deliveries are short, and a thread per timer would be too many.
   private static let queue = DispatchQueue(label: "streamd.timers")
 
   /// - Parameters:
   ///   - every: the interval; at least a nanosecond.
   ///   - leeway: maximum delay of a tick, which lets the kernel join wake-ups.
   ///   - times: the number of events after which it completes; nil: never.
-  ///   - resumption: from which each subscription counts on, called on any thread, and the checkpoint that each batch
-  ///     carries; nil: each begins with 1.
+  ///   - resumption: the checkpoint from which each subscription continues its count, and which each batch carries;
+  ///     called on any thread. nil: each subscription begins with 1.
   public init(every: Duration, leeway: Duration = .zero, times: Int? = nil, resumption: SourceResumption? = nil) {
     self.resumption = resumption
     interval = every.wholeNanoseconds

@@ -13,9 +13,9 @@ enum ContentCoding: Equatable {
   /// The value of Accept-Encoding.
   static let accepted = "gzip, deflate"
 
-  /// Codings that cannot be decoded here. Any other name is no coding, such as the `aws-chunked` or `UTF-8` of
-  /// badly configured servers: the bytes are then used as they are. Source: IANA, "HTTP Content Coding Registry", and what
-  /// servers used before it.
+  /// Codings that cannot be decoded here. Any other name is no coding, such as the `aws-chunked` or `UTF-8` of badly
+  /// configured servers: the bytes are then used as they are. Source: IANA, "HTTP Content Coding Registry", and names
+  /// that servers used before it.
   private static let others = [
     "aes128gcm", "br", "bzip2", "compress", "dcb", "dcz", "exi", "lzma", "pack200-gzip", "x-bzip2", "x-compress", "xz",
     "zstd",
@@ -23,7 +23,7 @@ enum ContentCoding: Equatable {
 
   /// - Parameter fields: the values of all fields Content-Encoding.
   /// - Returns: nil if the body is not encoded.
-  /// - Throws: for a coding that cannot be decoded, or several.
+  /// - Throws: for a coding that cannot be decoded, and for several codings.
   static func of(_ fields: [FieldValue]) throws(ContentFault) -> ContentCoding? {
     var coding: ContentCoding?
     for name in fields.flatMap({ $0.text.lowercased().split(separator: ",") }) {
@@ -60,7 +60,7 @@ enum ContentCoding: Equatable {
   private var outputCount = 0
   /// Whether the body is deflate without zlib's head.
   private var isRaw = false
-  /// Bytes after the end of such a body: some servers send zlib's checksum nevertheless.
+  /// The number of bytes after the end of such a body: some servers send zlib's checksum nevertheless.
   private var trailerCount = 0
 
   init(_ coding: ContentCoding) {
@@ -79,12 +79,12 @@ enum ContentCoding: Equatable {
 
   var hasOutput: Bool { outputCount > 0 }
 
-  /// The output was taken.
+  /// Marks the output as taken.
   func clear() { outputCount = 0 }
 
   /// Decodes until the output is full, at most 16 KiB, or the input is used up; if there is no output, all input is used.
   /// - Returns: the number of bytes used.
-  /// - Throws: when the bytes are not what the coding says.
+  /// - Throws: when the bytes do not follow the coding.
   func decode(_ input: UnsafeRawBufferPointer) throws(ContentFault) -> Int {
     var used = 0
     outputCount = 0
@@ -113,8 +113,8 @@ enum ContentCoding: Equatable {
     return used
   }
 
-  /// The response has ended.
-  /// - Throws: when the body has not.
+  /// Called when the response has ended.
+  /// - Throws: when the body has not ended.
   func end() throws(ContentFault) {
     if case .inside = phase { throw ContentFault(sentence: "the body, encoded with \(coding), is cut off") }
   }

@@ -23,7 +23,7 @@ public struct HTTPDataPublisher: Publisher, Sendable {
 
   /// - Parameters:
   ///   - configuration: the request and its limits; `retry` is ignored: use the operator `retry(_:)`.
-  ///   - thread: the thread that does the work; `nil`: one that all such publishers of the process share.
+  ///   - thread: the thread that does the work; `nil`: a thread that all such publishers of the process share.
   public init(_ configuration: HTTPConfiguration, on thread: SourceThread? = nil) {
     self.configuration = configuration
     self.thread = thread

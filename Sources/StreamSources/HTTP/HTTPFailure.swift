@@ -43,8 +43,8 @@ struct HTTPFailure: Error, Equatable {
   ///   - code: libcurl's result.
   ///   - hop: the URL of the failed request.
   ///   - easy: the transfer, for details of the failure.
-  ///   - detail: its error buffer; used for TLS, where it describes the certificate's error, and for what is
-  ///     malformed in a response. Other texts may contain what the server sent.
+  ///   - detail: the transfer's error buffer. It is used for TLS, where it describes the error of the certificate, and
+  ///     for malformed responses. Other texts may contain bytes of the server.
   static func transport(
     _ code: CURLcode, of request: UpstreamRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
   ) -> HTTPFailure {

@@ -29,7 +29,8 @@ public struct HTTPPoll: Publisher, Sendable {
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
-  ///   - isJSON: whether the page is to be JSON: an empty one, which is not, is a failure. Otherwise it is an empty event.
+  ///   - isJSON: whether the page must be JSON: an empty page, which is not, is then a failure. Otherwise it is an
+  ///     empty event.
   ///   - phaseKey: determines the offset of the fetches within the interval: a stream's name. nil: the URL.
   ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
   ///     checkpoint for later; nil: each subscription treats its first page as new.
@@ -37,7 +38,7 @@ public struct HTTPPoll: Publisher, Sendable {
   ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - refresh: makes the source fetch before the next tick.
   ///   - succeeded: called on the source thread for each fetch that did not fail, before its event if it has one.
-  ///   - progress: called with what the counters of the source are made of.
+  ///   - progress: called with each change that the source's counters record.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(

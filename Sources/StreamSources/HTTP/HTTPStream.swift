@@ -41,7 +41,7 @@ public struct HTTPStream: Publisher, Sendable {
   ///     nil: after the last event of the previous subscription.
   ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - refresh: makes the source connect before its next attempt is due.
-  ///   - progress: called with what the counters of the source are made of.
+  ///   - progress: called with each change that the source's counters record.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
@@ -75,13 +75,14 @@ public struct HTTPStream: Publisher, Sendable {
   }
 }
 
-/// Whether the server refuses the event id that it gave. Forgetting an id may lose events. Therefore a request without it
-/// shows first that the server responds to that, and another one with the id that it still does not.
+/// Whether the server refuses the event id that it gave. Forgetting an id may lose events. Therefore a request without
+/// the id first shows that the server responds to that. Another request with the id then shows that the server still
+/// refuses it.
 private enum Doubt {
   case none  // can become: asking
   /// The next request is without the id; its response is not read.
   case asking  // can become: confirming, none
-  /// There was a response to that. The next request has the id again: if it is refused, the id is forgotten.
+  /// There was a response without the id. The next request has the id again: if it is refused, the id is forgotten.
   case confirming  // can become: none
 
   /// Refusals in a row after which there is doubt.
@@ -97,7 +98,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   private var idleTimer: TimerID?
   private var heardAt = Duration.zero
   private let fingerprint: BodyDigest
-  /// The position in the log, or the one that the last batch will put there.
+  /// The position in the log, or the position that the last batch will put there.
   private var position: SourcePosition?
 
   init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
@@ -279,7 +280,7 @@ extension HTTPStreamSubscription {
   /// The server responded with something other than the stream.
   private func refused(_ head: UpstreamResponse) {
     var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
-    // These statuses say that it is the request; without a reset it would then fail for ever.
+    // These statuses show that the request is the reason; without a reset it would fail for ever.
     let hadID = !source.memory.lastEventID.isEmpty && source.memory.doubt != .asking
     if hadID, [400, 412, 431].contains(head.status) { forgetID(&failure) }
     ended(failure)
@@ -291,8 +292,8 @@ extension HTTPStreamSubscription {
     failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
   }
 
-  /// The failure, with what follows from it for the event id. Only what the server responds counts, and not 204: with that
-  /// it ends the stream.
+  /// The failure, and its consequence for the event id. Only the server's responses count, except 204: with that status
+  /// the server ends the stream.
   private func doubted(_ failure: HTTPFailure) -> HTTPFailure {
     guard let machine, !source.memory.lastEventID.isEmpty, let status = failure.status, status != 204 else {
       return failure
@@ -314,7 +315,7 @@ extension UpstreamRequest {
   /// The header fields of an event source that the configuration does not set. Source: WHATWG HTML, 9.2.2.
   fileprivate mutating func askForEvents(after lastEventID: [UInt8]) {
     let fields = [("Accept", "text/event-stream"), ("Cache-Control", "no-store")]
-    // An id may be any text without line breaks; one that a header field cannot contain is not sent back.
+    // An id may be any text without line breaks; an id that a header field cannot contain is not sent back.
     let id = FieldValue(lastEventID)
     if id.isValid, !headers.contains(where: { $0.name.lowercased() == "last-event-id" }) { self.lastEventID = id }
     for (name, value) in fields where !headers.contains(where: { $0.name.lowercased() == name.lowercased() }) {

@@ -6,8 +6,8 @@ protocol TransferMachine: SourceMachine {
   /// The transfer has not begun, for this reason.
   /// - Returns: the report for the operator.
   mutating func waits(_ reason: String) -> SourceReport
-  /// The transfer is cancelled: it waited for its host, and there is no demand any more. It is due again at the next
-  /// demand.
+  /// Cancels the transfer, which waited for its host, because there is no demand any more. The transfer is due again at
+  /// the next demand.
   mutating func withdraw(at now: Duration)
 }
 

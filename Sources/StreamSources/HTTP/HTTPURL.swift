@@ -101,7 +101,7 @@ struct HTTPURL: Equatable, Sendable {
     origin = Origin(scheme: scheme, host: host.lowercased(), port: port)
     user = part(CURLUPART_USER, CURLU_URLDECODE)
     password = part(CURLUPART_PASSWORD, CURLU_URLDECODE)
-    // One that is not UTF-8 cannot be sent as it is meant.
+    // A user or password that is not UTF-8 cannot be sent as it is meant.
     guard (user != nil) == (part(CURLUPART_USER) != nil), (password != nil) == (part(CURLUPART_PASSWORD) != nil) else {
       throw .malformedURL
     }

@@ -47,13 +47,13 @@ struct HostBudget<Member: AnyObject> {
     taken -= 1
   }
 
-  /// Lets no member start before `end`. The latest such time applies, whatever the host responds in between: those
-  /// requests were sent before the host asked for the wait.
+  /// Lets no member start before `end`. The latest such time applies. Responses that arrive meanwhile do not change it,
+  /// because their requests were sent before the host asked for the wait.
   mutating func rest(until end: Duration) {
     restsUntil = max(restsUntil, end)
   }
 
-  /// Ends the wait at once, whatever the host asked for.
+  /// Ends the wait at once, even if the host asked for it.
   mutating func endRest() {
     restsUntil = .zero
   }

@@ -45,7 +45,7 @@ struct PollMachine: TransferMachine {
   private var tick = Duration.zero
   private var failures = 0
   private var hasWaited = false
-  /// Until when the server has asked for no request (Retry-After); nil: it has not.
+  /// The server has asked for no request before this time (Retry-After); nil: it has not asked.
   private var restEnd: Duration?
   private var validators: Validators?
   /// Whether the next request is without validators: the server may refuse those that it gave.
@@ -64,7 +64,7 @@ struct PollMachine: TransferMachine {
 
   /// - Parameters:
   ///   - phaseKey: determines where the ticks lie: the same key, the same offset.
-  ///   - seed: for jitter.
+  ///   - seed: the seed for jitter.
   init(every: Duration, retry: Backoff, phaseKey: String, seed: UInt64) {
     self.every = every
     self.retry = retry
@@ -82,9 +82,9 @@ struct PollMachine: TransferMachine {
     demand = .none
   }
 
-  /// Ends the subscription. The schedule and the count of failures stay for the next one, so that subscriptions that
-  /// come and go cause no more fetches than one that stays; a fetch that is cut short may be repeated after the least
-  /// delay of the backoff. The next subscription has seen no event, so no page is unchanged to it.
+  /// Ends the subscription. The schedule and the count of failures stay for the next one: subscriptions that come and
+  /// go cause no more fetches than one that stays. A fetch that is cut short may be repeated after the least delay of
+  /// the backoff. The next subscription has seen no event, so no page is unchanged to it.
   mutating func suspend(at _: Duration) {
     demand = .none
     (validators, digest, isBare, refusals) = (nil, nil, false, 0)
@@ -97,7 +97,7 @@ struct PollMachine: TransferMachine {
   }
 
   /// Continues the schedule of another process: does not fetch before its next slot, nor while the server has asked for
-  /// none. A slot that has passed counts as one without demand.
+  /// no request. A slot that has passed counts as one without demand.
   mutating func resume(_ schedule: SourceSchedule, at now: Duration) {
     var due = now
     if let slot = schedule.slot, slot > now {
@@ -127,7 +127,7 @@ struct PollMachine: TransferMachine {
   /// Whether the server has asked for no request, which a reload ends.
   var rests: Bool { restEnd != nil }
 
-  /// Retries a failed fetch at once, whatever the server asked for.
+  /// Retries a failed fetch at once, even if the server asked for a pause.
   mutating func endRest(at now: Duration) {
     if failures > 0 || rests, case .idle = phase { phase = .idle(due: now) }
     restEnd = nil
@@ -142,7 +142,8 @@ struct PollMachine: TransferMachine {
     return nil
   }
 
-  /// Cancels the fetch: it waited for its host, and there is no demand any more. It is due again at the next demand.
+  /// Cancels the fetch, which waited for its host, because there is no demand any more. The fetch is due again at the
+  /// next demand.
   mutating func withdraw(at _: Duration) {
     if case .fetching(let since) = phase { phase = .idle(due: since) }
   }
@@ -171,7 +172,7 @@ struct PollMachine: TransferMachine {
 
   private var sentValidators: Validators? { isBare || refusals >= Self.refusalLimit ? nil : validators }
 
-  /// The result for a whole page: an event, unless its bytes equal those of the last one.
+  /// The result for a whole page: an event, unless its bytes equal those of the last event.
   func answer(_ validators: Validators?, _ digest: BodyDigest) -> Answer {
     digest == self.digest ? .repeated(validators) : .event(validators, digest)
   }
@@ -201,7 +202,7 @@ struct PollMachine: TransferMachine {
   private mutating func fail(_ failure: HTTPFailure, at now: Duration) -> SourceReport {
     failures += 1
     var sentence = failure.sentence
-    // A request without validators that fails, too, has shown that they are not the reason.
+    // If a request without validators fails, too, the validators are not the reason.
     let isRefusal = failure.status.map { (400...499).contains($0) } == true
     isBare = sentValidators != nil && (isRefusal || failures % Self.patience == 0)
     if isBare { sentence += "; the next request is without validators" }

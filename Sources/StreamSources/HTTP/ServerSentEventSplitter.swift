@@ -40,7 +40,7 @@ struct ServerSentEventSplitter: EventSplitter {
   /// The last line was empty: another one has no effect.
   private var isBetweenEvents = false
 
-  /// - Parameter lastEventID: of the previous connection.
+  /// - Parameter lastEventID: the id from the previous connection.
   init(maximumBytes: Int, form: ServerSentEventForm = .data, lastEventID: [UInt8] = []) {
     self.maximumBytes = maximumBytes
     self.form = form

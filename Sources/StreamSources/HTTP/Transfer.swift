@@ -74,7 +74,7 @@ import StreamRuntime
   private var redirectsTo: FieldValue?
   private var plan = Plan.discard
   private var decoder: ContentDecoder?
-  /// Bytes that the decoder has used, of the piece that libcurl delivers again after a pause.
+  /// Bytes that the decoder has used of a piece that libcurl delivers again after a pause.
   private var decodedBytes = 0
   private var discarded = 0
   private var headerBytes = 0
@@ -122,7 +122,8 @@ import StreamRuntime
       guard let easy = unsafe easy else { return }
       client?.insideCurl {
         let result = unsafe curl_easy_pause(easy, CURLPAUSE_CONT)
-        // What was held is delivered within the call: libcurl reports what its receiver refuses here, and not again.
+        // The held piece is delivered within the call: if its receiver refuses it, libcurl reports that here, and not
+        // again.
         if result != CURLE_OK { client?.outsideCurl { self.ended(result) } }
       }
     }
@@ -220,8 +221,8 @@ import StreamRuntime
     start()
   }
 
-  /// Replaces the cookies of `origin` by those of the hop's: libcurl would send them to any port, and with a Domain to
-  /// other hosts.
+  /// Replaces the cookies of `origin` by the hop's cookies. libcurl would send those of `origin` to any port, and with
+  /// a Domain to other hosts.
   private func exchangeCookies(of origin: HTTPURL.Origin, in easy: UnsafeMutableRawPointer) {
     var list: UnsafeMutablePointer<curl_slist>?
     unsafe curl_easy_get_list(easy, CURLINFO_COOKIELIST, &list)
@@ -377,7 +378,7 @@ import StreamRuntime
 
   private func prepareDecoder() {
     do throws(ContentFault) {
-      // Not asked for, but decoded by libcurl, which does not notice when it is cut off.
+      // The coding was not requested. libcurl decodes it, but does not notice that the body is cut off.
       let transfer = try ContentCoding.of(fields("Transfer-Encoding"))
       guard transfer == nil else {
         throw ContentFault(sentence: "the response has a Transfer-Encoding other than chunked")

@@ -116,7 +116,7 @@ struct UpstreamResponse: Equatable, Sendable {
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
 
-  /// Whether the body is what was asked for: also as a proxy has transformed it (203).
+  /// Whether the body is the requested one, or that body as a proxy has transformed it (203).
   var isContent: Bool { status == 200 || status == 203 }
 
   /// Whether the body is server-sent events. The type's parameters are ignored. Of several types in one field, which some

@@ -6,7 +6,7 @@ struct FieldValue: Hashable, Sendable, ExpressibleByStringLiteral {
 
   init(stringLiteral text: String) { bytes = Array(text.utf8) }
 
-  /// For what is compared or read here; bytes that are not UTF-8 are replaced.
+  /// The text for comparing and reading; bytes that are not UTF-8 are replaced.
   var text: String { String(decoding: bytes, as: UTF8.self) }
 
   /// Whether a header field can contain it. Source: RFC 9110, 5.5.

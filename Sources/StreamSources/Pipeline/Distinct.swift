@@ -7,8 +7,8 @@ extension Publisher where Output == EventBatch, Failure == Never {
   ///
   /// A batch that becomes empty uses no demand. For one subscription at a time, such as a shared log's: each compares
   /// with the last event of the previous subscription, which the log still contains.
-  /// - Parameter resumption: each batch carries a checkpoint with the last event's digest, and each subscription compares
-  ///   with that of the resumption; nil: the checkpoints stay as they are.
+  /// - Parameter resumption: each batch carries a checkpoint with the last event's digest, and each subscription
+  ///   compares with the digest of the resumption. nil: the checkpoints stay as they are.
   public func distinct(resumption: SourceResumption? = nil) -> AnyPublisher<EventBatch, Never> {
     let memory = DistinctMemory(resumption)
     return compactMap { batch in

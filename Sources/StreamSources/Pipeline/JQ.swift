@@ -5,10 +5,10 @@ import Synchronization
 
 /// A pipeline's report for the operator.
 public enum PipelineReport: Sendable, Equatable {
-  /// A program failed on an event, which was removed or, for `distinct`, passed: the reason, as a sentence without full
-  /// stop, which may contain 200 bytes of the event.
+  /// A program failed on an event, which was removed or, for `distinct`, passed. The reason is a sentence without full
+  /// stop; it may contain 200 bytes of the event.
   case valueError(String)
-  /// So many events were removed, as they are not JSON, which the stream requires.
+  /// This number of events was removed: they are not JSON, which the stream requires.
   case malformed(Int)
   /// The previous event failed; this one did not.
   case passing
@@ -18,11 +18,11 @@ public enum PipelineReport: Sendable, Equatable {
 
 /// The jq programs of a stream.
 public struct JQTransform: Sendable, Equatable {
-  /// Makes none, one or many events of each event; nil: leaves it unchanged.
+  /// Makes any number of events from each event; nil: leaves the event unchanged.
   public var program: String?
-  /// Computes what consecutive events are compared by; equal ones are dropped. nil: no comparison.
+  /// Computes the value by which consecutive events are compared; equal ones are dropped. nil: no comparison.
   public var distinctBy: String?
-  /// Compute the keys of the resulting events; nil: these get no keys.
+  /// Computes the keys of the resulting events; nil: they get no keys.
   package var key: KeyDefinition?
   /// The `definition` of these keys.
   package var keyDigest: UInt64 = 0
@@ -65,10 +65,10 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// Runs events through jq programs, in a process of their own.
   ///
   /// An event on which the first program fails is removed; exceeding 10 s of processor time or 1 GiB of memory is a
-  /// failure, too. An event on which the one for comparison fails passes as distinct, and one on which those of the key fail
-  /// has no key. A batch that becomes empty uses no demand.
-  /// For one subscription at a time, such as a shared log's: each compares with the last event of the previous
-  /// subscription. The process runs from the first demand until the subscription ends.
+  /// failure, too. An event for which the comparison program fails counts as distinct. An event for which a key program
+  /// fails has no key. A batch that becomes empty uses no demand. For one subscription at a time, such as a shared
+  /// log's: each compares with the last event of the previous subscription. The process runs from the first demand
+  /// until the subscription ends.
   /// - Parameters:
   ///   - name: the stream's name, for the process list.
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
@@ -167,7 +167,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     }
   }
 
-  /// The last piece of a batch has the checkpoint, and its last event is the one that was compared last.
+  /// The last piece of a batch has the checkpoint; the last event of that piece was compared last.
   override func completed(_ batch: EventBatch) -> EventBatch {
     guard machine.unanswered.isEmpty else { return batch }
     var batch = batch
@@ -228,8 +228,8 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     advance()
   }
 
-  /// The first unanswered event caused the process's end, unless earlier ones have filled its memory: then a new process
-  /// has that event first.
+  /// The first unanswered event caused the end of the process, unless earlier events have filled the memory: then a new
+  /// process receives that event first.
   func processEnded(_ reason: String, isForMemory: Bool) {
     process = nil
     guard isReady else { return retryLater(reason) }

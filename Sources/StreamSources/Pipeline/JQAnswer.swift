@@ -6,7 +6,7 @@ struct JQAnswer: Equatable {
   struct Output: Equatable {
     /// nil: the input event, byte for byte.
     var event: [UInt8]?
-    /// What consecutive events are compared by; nil: differs from everything else.
+    /// The value by which consecutive events are compared; nil: differs from every other value.
     var distinctBy: [UInt8]?
     /// The key in the stream's state; nil: it has none.
     var key: EventKey?

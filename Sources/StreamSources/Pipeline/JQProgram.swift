@@ -64,7 +64,7 @@ import Events
         guard let context = unsafe context else { return unsafe jv_free(message) }
         unsafe Unmanaged<Messages>.fromOpaque(context).takeUnretainedValue().add(JQProgram.text(message))
       }, unsafe Unmanaged.passUnretained(messages).toOpaque())
-    // Without a callback, jq 1.6 calls a function at an uninitialised address.
+    // jq 1.6 without a callback calls a function at an uninitialised address.
     unsafe jq_set_debug_cb(state, { _, message in unsafe jv_free(message) }, nil)
     unsafe jq_set_input_cb(state, { _, _ in unsafe jv_invalid() }, nil)
     guard unsafe jq_compile(state, Self.prologue + text) != 0 else {
@@ -91,7 +91,7 @@ import Events
       return [value]
     }
     let input = try unsafe Self.parse(event).get()
-    // While it is referenced here, jq changes a copy of it: an output that is the same value is unchanged.
+    // While `input` is referenced here, jq changes a copy of it: an output that is the same value is unchanged.
     defer { unsafe jv_free(input) }
     unsafe jq_start(state, jv_copy(input), 0)
     var outputs: EventBatch = []

@@ -109,7 +109,7 @@ enum JQWorker {
     return answer
   }
 
-  /// The part of an event that is compared. Numbers at a path are equal if their decimal values are.
+  /// The part of an event that is compared. Numbers at a path are equal if their decimal values are equal.
   private static func compared(_ event: [UInt8], by program: JQProgram) throws(JQProgram.ValueError) -> [UInt8] {
     guard let value = program.value(in: event) else {
       return Array(try program.outputs(for: event).joined(separator: [UInt8(ascii: "\n")]))
@@ -140,8 +140,8 @@ enum JQWorker {
     return outputs.first
   }
 
-  /// Whether the process is smaller than `renewalSize`. Asks the kernel for the rest up to the limit and gives that back,
-  /// untouched: two system calls, where any file would be out of reach.
+  /// Whether the process is smaller than `renewalSize`. Maps the rest up to the limit, and unmaps it untouched: two system
+  /// calls. The process cannot open a file for this.
   static func hasRoom() -> Bool {
     let byteCount = memoryLimit - renewalSize
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE

@@ -23,7 +23,7 @@ struct PipelineCheckpoint: Equatable {
     if bytes.count > Self.headByteCount { source = Checkpoint(Array(bytes[Self.headByteCount...])) }
   }
 
-  /// Without the key if there is no room for both.
+  /// Has no key if there is no room for both.
   var checkpoint: Checkpoint? {
     guard let key else { return source }
     let digits = (0..<8).map { UInt8(truncatingIfNeeded: key.value >> (56 - 8 * $0)) }

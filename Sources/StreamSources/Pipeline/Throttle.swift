@@ -10,9 +10,9 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// subscription to the next. For one subscription at a time, such as a shared log's.
   /// - Parameters:
   ///   - interval: greater than zero.
-  ///   - sinceLast: the time since the last event in the log, for the first subscription, or after another host's
-  ///     events; nil: unknown. Called on the source thread.
-  ///   - hold: of this publisher only.
+  ///   - sinceLast: the time since the last event in the log, for the first subscription or after events from another
+  ///     host; nil: unknown. Called on the source thread.
+  ///   - hold: used by this publisher only.
   ///   - thread: where values are delivered.
   public func throttle(
     to interval: Duration, sinceLast: @escaping @Sendable () -> Duration? = { nil },
@@ -27,7 +27,8 @@ extension Publisher where Output == EventBatch, Failure == Never {
 
 /// The event that a throttle holds back, and the interval, which outlive a subscription.
 ///
-/// The source counts the held event as taken, so a subscription that is about to end must pass it on before: see `open`.
+/// The source counts the held event as taken. A subscription that is about to end must therefore pass the event on
+/// first: see `open`.
 public final class ThrottleHold: @unchecked Sendable {  // confined to the source thread
   fileprivate var due: Duration?
   fileprivate weak var link: ThrottleLink?
@@ -36,8 +37,8 @@ public final class ThrottleHold: @unchecked Sendable {  // confined to the sourc
   /// Holds nothing yet.
   public init() {}
 
-  /// Passes the held event, and until `close()` each further one, at once. On the source thread; the subscriber has the
-  /// held event when this returns.
+  /// Passes the held event at once, and each further event until `close()`. On the source thread; the subscriber has
+  /// the held event when this returns.
   func open() {
     isOpen = true
     link?.open()
@@ -51,8 +52,8 @@ public final class ThrottleHold: @unchecked Sendable {  // confined to the sourc
 }
 
 extension SourceThread {
-  /// Passes the events that throttles hold, and until `close(_:)` all further ones, at once, as they have no other time:
-  /// their subscriptions are about to end.
+  /// Passes the events that throttles hold at once, and all further events until `close(_:)`. The subscriptions are
+  /// about to end, so there is no later time.
   /// - Parameter completed: called on the thread, when the subscribers have the held events.
   public func open(_ holds: [ThrottleHold], completed: @escaping @Sendable () -> Void) {
     loop.execute {
@@ -97,7 +98,7 @@ private final class ThrottleLink: BatchLink<ThrottleMachine>, @unchecked Sendabl
   }
 
   override func start() {
-    // A clock that was set may claim any time: no event waits longer than the interval.
+    // A clock that was set back or forward can give any time: no event waits longer than the interval.
     let last = sinceLast().map { now + min(max(.zero, interval - $0), interval) }
     if let due = [hold.due, last].compactMap({ $0 }).max() { machine.rest(until: due) }
     machine.isOpen = hold.isOpen

@@ -6,7 +6,7 @@ import Reactive
 /// During an interval with demand, upstream is asked for one batch at a time, so that the newest event is known.
 /// Without demand it is asked for none, and the held event waits. Completion follows the held event.
 ///
-/// An open machine passes the newest event of each batch at once, and the held one, whether there is demand or not.
+/// An open machine passes the newest event of each batch, and the held event, at once and without regard to demand.
 struct ThrottleMachine: BatchMachine {
   private let interval: Duration
   private var demand = Subscribers.Demand.none

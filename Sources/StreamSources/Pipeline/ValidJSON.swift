@@ -15,13 +15,13 @@ extension Publisher where Output == EventBatch, Failure == Never {
   }
 }
 
-/// What a source's batches leave behind for the next one.
+/// The part of a source's batches that is kept for the next one.
 private struct JSONValidation {
-  /// The checkpoint of the batches that were removed since the last one that was passed on.
+  /// The newest checkpoint of the batches that were removed since the last delivered one.
   private var checkpoint: Checkpoint?
   private var hasFailed = false
 
-  /// - Returns: the events that are JSON texts, with the newest checkpoint; nil: none is.
+  /// - Returns: the events that are JSON texts, with the newest checkpoint; nil if there are none.
   mutating func rest(of batch: EventBatch) -> (EventBatch?, [PipelineReport]) {
     var (isLastValid, invalidCount) = (true, 0)
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in

@@ -9,9 +9,9 @@ import StreamRuntime
 /// not read, so its writes block. Cancellation ends the program and all processes in its group, with SIGTERM and after
 /// 5 s with SIGKILL.
 ///
-/// A program that exits with 0 is restarted after the least delay; one that exits with another status, or by a signal,
-/// after the delay of `Backoff`. A program that closes its output has 5 s to exit; when it exits, its run has ended,
-/// whatever still runs in its group. A last line without line end is an event if the program exited with 0.
+/// A program that exits with 0 is restarted after the least delay. After another status or a signal it is restarted
+/// after the delay of `Backoff`. A program that closes its output has 5 s to exit; its exit ends the run, even if other
+/// processes of its group still run. A last line without line end is an event if the program exited with 0.
 ///
 /// For one subscription at a time, such as a shared log's: a source never runs two programs at once, nor do two sources
 /// that share a place.
@@ -32,7 +32,7 @@ public struct ProgramSource: Publisher, Sendable {
   ///   - place: shared with the source that this one replaces, if any: the new program starts after the old one has
   ///     ended.
   ///   - refresh: makes the program start before its next run is due.
-  ///   - progress: called with what the counters of the source are made of.
+  ///   - progress: called with each change that the source's counters record.
   ///   - report: called with each failure, with the end of a series of failures, and with each line of standard error,
   ///     on the source thread; must return promptly.
   public init(
