@@ -52,7 +52,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   let loop: EventLoop
   private let address: ServerAddress
   private let setup: Setup
-  /// Asked for each connection.
+  /// Returns the token; called for each connection.
   private let token: @Sendable () -> String?
   private let limits: ConnectionLimits
 
@@ -68,7 +68,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     /// A write failed: the server is gone, but its last bytes may still be readable.
     var writeError: CInt?
     var isWriteClosed: Bool { writeError != nil }
-    /// Whether anything has come: the connection was made.
+    /// Whether anything was received, which shows that the connection was made.
     var hasReceived = false
     /// The time of the last received bytes, in nanoseconds on the loop's clock.
     var lastReceivedAt: UInt64

@@ -36,9 +36,9 @@ struct ConfirmedDelivery {
   enum News: Equatable {
     /// The server has sent the number at which to continue.
     case greeted(ReconnectPolicy.Report?)
-    /// The server has confirmed that all values up to some number are in the stream.
+    /// The server has confirmed all values up to a number: they are in the stream.
     case confirmed
-    /// The reply is not one of a streamd server.
+    /// The reply is not valid for a streamd server.
     case invalid
   }
 
@@ -46,7 +46,7 @@ struct ConfirmedDelivery {
   private let name: String
   /// The values that were sent, now or by an earlier connection, and are not confirmed; in the order of their numbers.
   private var unconfirmed: ArraySlice<[UInt8]> = []
-  /// The number of the first value that was not sent, which is the first one waiting.
+  /// The number of the first value that was not sent: the first of the waiting values.
   private var next: UInt64
   /// The number of the first value that the server requests; earlier values are not sent.
   private var wanted: UInt64 = 0

@@ -9,8 +9,9 @@
 /// ``RemoteState`` takes the state again.
 ///
 /// A marker is a position to resume from, like an event. A subscription with ids that is filtered or begins with the
-/// state receives markers also without ``SubscribeOptions/marker``, and does not deliver them: events that were left out before a loss are therefore neither
-/// examined again nor reported as missing, except those of the last 10 s, or since the subscriber's demand was met.
+/// state receives markers also without ``SubscribeOptions/marker``, and does not deliver them. Therefore events that
+/// were left out before a loss are neither examined again nor reported as missing, except those of the last 10 s, or
+/// those since the subscriber's demand was met.
 public struct ReconnectPolicy: Sendable {
   /// A report besides the events. Delivered on the connection's event loop, before the event that it concerns.
   public enum Report: Equatable, Sendable {
@@ -18,8 +19,8 @@ public struct ReconnectPolicy: Sendable {
     /// to reconnect.
     case lost(StreamError)
     /// Events or markers arrive again; the first one follows. `missing`: its ``StreamEvent/gap``, also `nil` if no
-    /// event had arrived before the loss. With ``LagPolicy/fail``, too, a gap is not a failure: that
-    /// policy concerns a subscriber that falls behind while it is connected.
+    /// event had arrived before the loss. A gap is not a failure, even with ``LagPolicy/fail``: that policy is for a
+    /// subscriber that falls behind while it is connected.
     case resumed(missing: EventGap?)
     /// Values are published again, but the stream no longer has the publisher's name: values that were sent and not
     /// confirmed may be in it twice.
@@ -76,18 +77,18 @@ struct Resumption {
   }
 
   let policy: ReconnectPolicy
-  /// Whether markers are for this state alone.
+  /// Whether markers are requested only for this state, and not delivered.
   private let hidesMarkers: Bool
   /// The events that were left out before hidden markers since the last delivered event.
   private var hiddenLeftOutCount: UInt64 = 0
-  /// The gap before those.
+  /// The gap before these hidden markers.
   private var hiddenGap: EventGap?
   /// The id of the newest event or marker; `nil` before the first.
   private(set) var lastID: UInt64?
   /// The newest id before the loss: later connections skip events up to it.
   private var resumedAfter: UInt64?
   private var hasBareEvents = false
-  /// Whether the events may be those of a state, whose ids are no positions.
+  /// Whether the events may belong to a state: their ids are then not positions.
   private var isInState: Bool
   private var wasConnected: Bool
   /// Whether no event has arrived since a loss.
@@ -102,7 +103,7 @@ struct Resumption {
     (self.wasConnected, self.isInterrupted) = (wasConnected, isInterrupted)
   }
 
-  /// - Parameter event: gets what hidden markers before it have.
+  /// - Parameter event: receives the gap and the left out count of the hidden markers before it.
   mutating func receive(_ event: inout StreamEvent) -> Verdict {
     // A marker repeats the id of the event before it.
     if let id = event.id, let resumedAfter, id < resumedAfter || id == resumedAfter && event.kind == .event {
@@ -144,7 +145,7 @@ struct Resumption {
 }
 
 extension StreamEvent {
-  /// The event with the gap and the left out events of a marker directly before it.
+  /// The event with the gap and the left out count of the marker directly before it.
   fileprivate func after(_ gap: EventGap?, leftOutCount count: UInt64) -> StreamEvent {
     let sum: EventGap? =
       switch (gap, self.gap) {

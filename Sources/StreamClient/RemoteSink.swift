@@ -9,9 +9,9 @@ import Synchronization
 /// further value within the credit that the server has granted. The values that wait here for the socket are also
 /// bounded: about 256 KiB, or one value.
 ///
-/// With a ``PublisherName`` the sink outlives its connection: values are numbered and kept until the server confirms
-/// them, which its credit bounds, and sent again if the server does not have them. No value enters the stream twice,
-/// and none is lost, as long as the stream's log outlives the failure.
+/// With a ``PublisherName`` the sink outlives its connection: values are numbered, kept until the server confirms them,
+/// and sent again if the server does not have them. The server's credit bounds their number. No value enters the stream
+/// twice, and none is lost, as long as the stream's log outlives the failure.
 ///
 /// The completion is delivered once: `.finished` when the server has confirmed that every value is in the stream, else
 /// the failure. Until then values may be in flight: of the values sent before a failure, some are in the stream, in

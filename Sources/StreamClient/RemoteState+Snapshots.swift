@@ -5,9 +5,9 @@ extension RemoteState {
   /// The whole state as a publisher: first the snapshot, then the newest state after changes.
   ///
   /// Each value is delivered within the demand. Changes that arrive meanwhile are combined: a slow subscriber receives
-  /// the newest state, and no state waits here but that one. The memory is that of one dictionary, and of those that the
-  /// subscriber holds: a change copies a dictionary that the subscriber still holds. Values and completion are delivered
-  /// on the connection's event loop, one after another. The first demand subscribes.
+  /// the newest state, and no other state waits here. The memory is that of one dictionary, and of those that the
+  /// subscriber holds: a change copies a dictionary that the subscriber still holds. Values and completion are
+  /// delivered on the connection's event loop, one after another. The first demand subscribes.
   public var snapshots: Snapshots { Snapshots(state: self) }
 
   /// The states of one remote stream; see ``RemoteState/snapshots``.
@@ -86,7 +86,7 @@ where Down.Input == [Key: StreamEvent], Down.Failure == StreamError {
   }
 
   func cancel() {
-    // What is released may be the subscriber's: outside the lock.
+    // The released values may belong to the subscriber: they are released outside the lock.
     let ended = inner.withLock { inner in
       defer { inner = Inner(down: nil) }
       return inner

@@ -36,15 +36,15 @@ extension RemoteStream {
 /// The state of one remote stream: first a snapshot, as of one event, then every change; see
 /// ``RemoteStream/state(key:isTombstone:)``.
 ///
-/// Each iterator has its own subscription, made when it awaits its first element. The subscription is cancelled when the
-/// iterator is released, or when its task is cancelled, which ends the loop. A slow loop delays no other stream: at most
-/// 64 events wait here. Until its snapshot is complete, an iterator holds the newest event of each key, which the
-/// stream's `max_keys` and `state_bytes` limit at the daemon; after it, none.
+/// Each iterator has its own subscription, made when it awaits its first element. The subscription is cancelled when
+/// the iterator is released, or when its task is cancelled, which ends the loop. A slow loop delays no other stream: at
+/// most 64 events wait here. Until its snapshot is complete, an iterator holds the newest event of each key; afterwards
+/// it holds none. At the daemon, the stream's `max_keys` and `state_bytes` limit the number and size of these events.
 ///
 /// If the stream lost events before they were sent, because the loop was slow or the connection was interrupted, the
-/// iterator takes the state again, and delivers another snapshot, which replaces what was delivered before. With a
-/// ``ReconnectPolicy`` it does so also after a loss of the connection within the state, and when the daemon cannot send
-/// the rest of the state; after a loss later than the snapshot, the changes continue after the last one. Without a
+/// iterator takes the state again. It then delivers another snapshot, which replaces all earlier elements. With a
+/// ``ReconnectPolicy`` it also does so after a loss of the connection within the state, and when the daemon cannot send
+/// the rest of the state. After a loss later than the snapshot, the changes continue after the last one. Without a
 /// policy, a loss is thrown.
 public struct RemoteState<Key: Hashable & Sendable>: AsyncSequence, Sendable {
   /// What one step of the sequence delivers.
@@ -53,7 +53,7 @@ public struct RemoteState<Key: Hashable & Sendable>: AsyncSequence, Sendable {
     case snapshot([Key: StreamEvent])
     /// The key has this event now.
     case change(Key, StreamEvent)
-    /// A tombstone has removed the key, which may be one that the snapshot did not have.
+    /// A tombstone has removed the key. The snapshot may not have had this key.
     case removal(Key)
   }
 
@@ -143,7 +143,7 @@ struct StateFold<Key: Hashable & Sendable> {
   enum Step {
     case nothing
     case deliver(RemoteState<Key>.Element)
-    /// The state is to be taken again, after the delay of so many losses: 0, at once.
+    /// The state must be taken again, after the delay for this number of losses; 0: at once.
     case again(afterLosses: Int)
   }
 
@@ -151,7 +151,7 @@ struct StateFold<Key: Hashable & Sendable> {
   private var events: [Key: StreamEvent]? = [:]
   /// Whether the present subscription had an event or a marker.
   private var hasBegun = false
-  /// How often the state was taken again since the last snapshot.
+  /// The number of attempts to take the state since the last snapshot.
   private var attempts = 0
 
   mutating func receive(

@@ -38,7 +38,7 @@ extension RemoteStream {
 
 extension RemoteValue {
   /// Requests the value and waits for it.
-  /// - Throws: the reason why there is none; `.canceled` also when the task is cancelled or the response is empty.
+  /// - Throws: the reason why there is no value; `.canceled` also when the task is cancelled or the response is empty.
   public var value: StreamEvent {
     get async throws(StreamError) {
       guard let event = try await EventIntake(request).next() else { throw .canceled("the request returned no value") }

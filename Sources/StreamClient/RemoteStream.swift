@@ -53,7 +53,7 @@ struct RemoteRequest: Sendable {
   var isInterrupted = false
   /// The metadata entry of a named publisher.
   var publisher: PublisherEntry?
-  /// In place of the options.
+  /// The request's data in place of the options.
   var data: [UInt8]?
 
   /// - Throws: `.invalid` for a name of more than 255 bytes, which does not fit into a routing tag.

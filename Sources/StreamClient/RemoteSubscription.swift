@@ -47,7 +47,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   init(_ request: RemoteRequest, _ down: Down) {
     transport = request.connection.transport
     let options = request.options
-    // Markers are positions to resume from, and the end of a state: see `ReconnectPolicy`.
+    // Markers are positions to resume from, and show the end of a state: see `ReconnectPolicy`.
     let needsMarkers = options.filter != nil || options.from == .state
     let hidesMarkers = request.reconnect != nil && needsMarkers && options.ids && !options.marker
     isFiltered = options.filter != nil

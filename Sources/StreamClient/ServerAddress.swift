@@ -11,7 +11,7 @@ enum ServerAddress {
     self = InternetAddress(numeric).map { .tcp($0) } ?? .unix(text)
   }
 
-  /// For messages.
+  /// The address for messages.
   var text: String {
     switch self {
     case .unix(let path): path

@@ -55,7 +55,7 @@ public final class StreamConnection: Sendable {
   /// - Parameters:
   ///   - name: as above.
   ///   - options: the start, the lag policy, and what events have besides their data.
-  ///   - filter: only events that it fits are delivered, in place of those of `options.filter`.
+  ///   - filter: only events that it fits are delivered; replaces `options.filter`.
   ///   - reconnect: how the stream resumes after a loss of its connection; `nil`: it fails.
   public func stream(
     _ name: String, where filter: EventFilter? = nil, options: SubscribeOptions = SubscribeOptions(),
@@ -69,8 +69,9 @@ public final class StreamConnection: Sendable {
 
   /// Returns the newest value of the stream called `name`; each subscriber requests it separately.
   ///
-  /// - Parameter key: that of one key, of a stream with keys: a string, number or boolean as JSON has it, else a string. If
-  ///   no event has it, the request fails with ``StreamError/rejected(_:)``. `nil`: the newest event.
+  /// - Parameter key: requests the newest event of one key, for a stream with keys: a string, number or boolean as in
+  ///   JSON, else a string. If no event has it, the request fails with ``StreamError/rejected(_:)``. `nil`: the newest
+  ///   event.
   public func value(of name: String, key: String? = nil) -> RemoteValue {
     var options = SubscribeOptions()
     options.key = key
@@ -90,7 +91,7 @@ public final class StreamConnection: Sendable {
   }
 }
 
-/// The event loop of all connections that have none of their own.
+/// The event loop of all connections without a loop of their own.
 private enum SharedLoop {
   private static let loop = Locked<EventLoop?>(nil)
 

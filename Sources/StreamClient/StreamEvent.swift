@@ -30,7 +30,7 @@ public struct StreamEvent: Equatable, Sendable {
   /// The time at which the daemon stored the event, or sent the marker, in microseconds since the Unix epoch. `nil` as
   /// for ``id``.
   public let time: UInt64?
-  /// The event's bytes, exactly as its source sent them; of a marker none.
+  /// The event's bytes, exactly as its source sent them; a marker has none.
   public let data: [UInt8]
   /// The events that this subscriber missed directly before this one; `nil`: none. Only available with ``id``.
   public let gap: EventGap?
