@@ -9,8 +9,8 @@ struct Arguments: Equatable {
     /// `isLong`: with the ids of the newest events.
     case list(isJSON: Bool, isLong: Bool = false)
     case subscribe(Subscription)
-    /// `key`: of which the newest event is printed; `nil`: that of the stream. `timeout`: maximum wait for it; `nil`: no
-    /// limit.
+    /// `key`: the key whose newest event is printed; `nil`: the newest event of the stream. `timeout`: maximum wait for
+    /// the event; `nil`: no limit.
     case get(name: String, key: String?, OutputFormat, timeout: Duration?)
     case publish(name: String, Publication)
     case status(isJSON: Bool)
@@ -21,7 +21,7 @@ struct Arguments: Equatable {
     case reload(process: Int32, timeout: Duration)
     case top(Top)
     case check(name: String, Check)
-    /// nil: of all commands.
+    /// nil: the help for all commands.
     case help(of: String?)
     case version
   }
@@ -39,9 +39,9 @@ struct Arguments: Equatable {
     var reconnects = true
     /// Maximum time without an event before the program ends; `nil`: no limit.
     var timeout: Duration?
-    /// Whether it shows that it has printed every event that there is.
+    /// Whether it shows that it has printed every stored event.
     var showsMarkers = false
-    /// Whether it continues with new events after those that are there.
+    /// Whether it continues with new events after the stored ones.
     var follows = true
   }
 
@@ -150,7 +150,7 @@ extension Arguments {
   private static let longList = "--long"
   private static let flags: Set = [noReconnect, json, marker, noFollow, follow, longList]
 
-  /// The options with a letter of their own, which tail, journalctl, kubectl and ls have too.
+  /// The options with a letter of their own, as in tail, journalctl, kubectl and ls.
   private static let letters = ["-n": "--last", "-f": follow, "-o": "--format", "-l": longList]
 
   /// An option in its long form: `-n 5`, `-n5` and `-n=5` are `--last 5` and `--last=5`.
@@ -266,7 +266,7 @@ extension Arguments {
     return subscription
   }
 
-  /// Whether the output is to be JSON, of a command that has a text or JSON: `--json`, or `-o json` as elsewhere.
+  /// Whether a command that can print text or JSON is to print JSON: `--json`, or `-o json` as elsewhere.
   private static func isJSON(_ values: [String: String]) throws(Stop) -> Bool {
     guard let format = values["--format"] else { return values[json] != nil }
     guard format == "json" else { throw .usage("--format requires json here, not \"\(format)\"") }

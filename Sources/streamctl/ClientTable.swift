@@ -15,7 +15,7 @@ struct ClientTable {
   }
 
   /// A header, and a line for each subscription and each stream that a client publishes to.
-  /// - Parameter time: of the snapshot, in microseconds since the Unix epoch.
+  /// - Parameter time: the time of the snapshot, in microseconds since the Unix epoch.
   func text(at time: UInt64?) -> String {
     let header = ["CLIENT", "USER", "PID", "COMMAND", "PROTOCOL", "AGE", "SENT", "STREAM", "CREDIT", "LAG"]
     var lines = [header]

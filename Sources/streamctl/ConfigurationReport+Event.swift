@@ -11,7 +11,7 @@ extension ConfigurationReport {
     }
   }
 
-  /// The text for users, with remarks on it as comments before it.
+  /// The text for users. Remarks on the text precede it as comments.
   var shownText: String {
     let remarks = [
       error.map { "# The previous configuration is served: \($0)" },

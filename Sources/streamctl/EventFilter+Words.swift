@@ -2,7 +2,8 @@ import Events
 import StreamProtocol
 
 extension EventFilter {
-  /// - Parameter words: of `--where`, each a condition such as `/price>=100`, or a filter as JSON. All must hold.
+  /// - Parameter words: the values of `--where`. Each is a condition such as `/price>=100`, or a filter as JSON. All
+  ///   must hold.
   init(_ words: [String]) throws(Stop) {
     var conditions: [Condition] = []
     do throws(SubscribeOptions.Malformed) {
@@ -23,8 +24,8 @@ extension EventFilter {
 extension EventFilter.Condition {
   private static let operatorBytes = Set("=<>^!".utf8)
 
-  /// - Parameter word: a JSON pointer, an operator and a value; or a pointer for a value that must exist, after `!` for
-  ///   one that must not.
+  /// - Parameter word: a JSON pointer, an operator and a value. A pointer alone means that the value must exist; after
+  ///   `!` it must not.
   fileprivate init(_ word: String) throws(SubscribeOptions.Malformed) {
     guard !word.isEmpty else { throw .init("a condition is empty") }
     let bytes = Array(word.utf8)
@@ -64,7 +65,7 @@ extension EventFilter.Condition {
 }
 
 extension EventFilter.Scalar {
-  /// - Parameter text: JSON, or text that stands for itself.
+  /// - Parameter text: JSON, or text that means itself.
   fileprivate init(_ text: [UInt8]) throws(SubscribeOptions.Malformed) {
     self = .string(String(decoding: text, as: UTF8.self))
     guard let first = text.first, !"[{".utf8.contains(first), JSONSyntax.holds(for: text.span) else { return }

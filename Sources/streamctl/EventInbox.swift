@@ -27,7 +27,7 @@ final class EventInbox: Subscriber, Sendable {
   private let alarm: Alarm
   private let handle = Locked<Handle?>(nil)
 
-  /// - Parameter alarm: of all inboxes of the main thread.
+  /// - Parameter alarm: shared by all inboxes of the main thread.
   init(_ alarm: Alarm) { self.alarm = alarm }
 
   func request(_ count: Int) {
@@ -44,7 +44,7 @@ final class EventInbox: Subscriber, Sendable {
     self.handle.withLock { $0 = handle }
   }
 
-  /// Removes and returns the arrived events and markers, in order, and returns the end, if there is one.
+  /// Removes and returns the received events and markers, in order, and the end, if there is one.
   func takeAll() -> (events: [StreamEvent], end: Stop?) {
     state.withLock { state in
       defer { state.events = [] }
@@ -60,7 +60,7 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
-  /// The message for a lost connection; what the server has said follows.
+  /// The message for a lost connection; the server's message follows.
   static let lossNotice = "connection lost, reconnecting"
 
   /// Adds one message per loss or recovery of the connection. At least one event lies between two losses, so the
@@ -148,7 +148,7 @@ final class Alarm: Sendable {
     if !isRinging.exchange(true, ordering: .acquiringAndReleasing) { semaphore.signal() }
   }
 
-  /// Blocks until it rings. What has happened before is then visible, and rings no more.
+  /// Blocks until it rings. All that happened before is then visible, and does not ring again.
   /// - Returns: false at the deadline.
   func wait(until deadline: DispatchTime) -> Bool {
     guard semaphore.wait(timeout: deadline) == .success else { return false }

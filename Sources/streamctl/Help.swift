@@ -115,7 +115,7 @@ enum Help {
 
   private static let paragraphs = text.split(separator: "\n\n").map { $0.hasSuffix("\n") ? $0.dropLast() : $0 }
 
-  /// Each command with its operands, and what it does: two columns of the text.
+  /// Each command with its operands, and its description: two columns of the text.
   private static let entries: [(form: String, lines: [String])] = {
     let width = 22
     let lines = paragraphs.first { $0.hasPrefix("Commands:") }?.split(separator: "\n").dropFirst() ?? []

@@ -66,7 +66,7 @@ final class InputLines: Subscription, Sendable {
     }
   }
 
-  /// A line without the CR of its end; the first one without a byte order mark.
+  /// A line without the CR of its end; the first line also without a byte order mark.
   private static func value(of line: [UInt8], _ number: Int) -> [UInt8] {
     let text = number == 1 && line.starts(with: [0xEF, 0xBB, 0xBF]) ? line[3...] : line[...]
     return Array(text.last == UInt8(ascii: "\r") ? text.dropLast() : text)

@@ -47,6 +47,6 @@ enum JSONText {
     return result + [UInt8(ascii: "\n")]
   }
 
-  /// `text` in quotes, with quotes, backslashes and what is not printable as it is escaped: see `Columns.printable`.
+  /// `text` in quotes. Quotes, backslashes and characters that are not printable are escaped: see `Columns.printable`.
   static func string(_ text: String) -> String { JSONScalar.quoted(text, unescaped: Columns.isHarmless) }
 }

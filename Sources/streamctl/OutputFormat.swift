@@ -14,7 +14,7 @@ enum OutputFormat: String, CaseIterable {
 
   /// - Parameters:
   ///   - event: an event, or for ``json`` a marker.
-  ///   - stream: the name of its stream, to be shown before ``data`` and in ``json``; nil: it is not.
+  ///   - stream: the name of the event's stream, shown before ``data`` and in ``json``; nil: not shown.
   func append(_ event: StreamEvent, of stream: String? = nil, to output: inout Output) throws(Stop) {
     switch self {
     case .data:

@@ -5,7 +5,7 @@ import StreamProtocol
 /// Runs the commands.
 enum Program {
   /// - Parameter words: the command line without the program's name.
-  /// - Throws: the reason why the program ends, unless it is done.
+  /// - Throws: the reason why the program ends, unless its work is done.
   static func run(_ words: [String]) throws(Stop) {
     signal(SIGPIPE, SIG_IGN)  // a closed reader is reported as EPIPE
     var environment: [String: String] = [:]
@@ -63,7 +63,7 @@ enum Program {
     } else {
       try format.append(event, to: &output)
     }
-    // The bytes alone would have the shell's prompt behind them.
+    // Without a line end, the shell's prompt would follow the bytes.
     if format == .raw, event.data.last != UInt8(ascii: "\n"), Terminal.isOutput {
       try output.write(CollectionOfOne(UInt8(ascii: "\n")))
     }
@@ -71,13 +71,13 @@ enum Program {
   }
 
   /// Prints whether a stream is fresh.
-  /// - Throws: unless it is, with the exit code; the line that is printed has the reason.
+  /// - Throws: the exit code, unless the stream is fresh. The printed line has the reason.
   private static func check(_ name: String, _ wanted: Arguments.Check, _ arguments: Arguments) throws(Stop) {
     let result = try result(of: name, wanted, arguments)
     do throws(Stop) {
       try Output.print(wanted.isJSON ? result.json : result.text)
     } catch {
-      // The exit code is the outcome also when nobody reads the line.
+      // The exit code is the outcome even if nobody reads the line.
       guard error == .done else { throw error }
     }
     if result.verdict != .ok { throw .checked(result.verdict) }
@@ -96,7 +96,7 @@ enum Program {
       let counts = try StatisticsSnapshot(event).byStream?.first { $0.name == name }
       return StreamCheck(entry, counts, at: event.time, maxAge: wanted.maxAge)
     } catch {
-      // A signal.
+      // A signal has no message.
       guard let message = error.message else { throw error }
       return StreamCheck(of: name, unknown: message)
     }

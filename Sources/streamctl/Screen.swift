@@ -26,7 +26,7 @@ final class Screen: Sendable {
   private static let enterSequence = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l"  // alternate screen, no cursor, no wrapping
   private static let leaveSequence = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l"
 
-  /// - Returns: nil when standard output is not a terminal, or one that cannot move its cursor.
+  /// - Returns: nil unless standard output is a terminal that can move its cursor.
   init?() {
     let kind = unsafe getenv("TERM").map { unsafe String(cString: $0) } ?? ""
     guard Terminal.isOutput, !kind.isEmpty, kind != "dumb" else { return nil }
@@ -108,7 +108,7 @@ enum Key: Equatable {
   case letter(Character)
   case up, down, pageUp, pageDown, home, end
 
-  /// The keys of the bytes that a terminal sends. Sequences that are not known are left out.
+  /// Returns the keys for the bytes that a terminal sends. Unknown sequences are left out.
   static func keys(_ bytes: [UInt8]) -> [Key] {
     var keys: [Key] = []
     var rest = bytes[...]

@@ -3,12 +3,12 @@ import Glibc
 import StreamClient
 import StreamRuntime
 
-/// The streams of `sub`: names, and patterns of names as in a shell, where `*` fits slashes too.
+/// The streams of `sub`: names, and patterns of names as in a shell. In a pattern `*` also fits slashes.
 struct StreamSelection: Equatable {
   let names: [String]
   let patterns: [String]
 
-  /// - Parameter words: a word with one of `*?[`, which no name has, is a pattern.
+  /// - Parameter words: a word with `*`, `?` or `[` is a pattern, because no name has these characters.
   init(_ words: [String]) {
     names = words.filter { !$0.contains(where: "*?[".contains) }
     patterns = words.filter { $0.contains(where: "*?[".contains) }
@@ -22,7 +22,7 @@ struct StreamSelection: Equatable {
     !name.hasPrefix("$") && !names.contains(name) && patterns.contains { unsafe fnmatch($0, name, 0) == 0 }
   }
 
-  /// For a sentence that has it in quotes.
+  /// The streams for a sentence, to be put in quotes.
   var text: String { (names + patterns).joined(separator: "\", \"") }
 }
 
@@ -37,7 +37,7 @@ private struct Following {
   var isCurrent = false
 }
 
-/// The inboxes of the streams that are followed, for the signal that ends them.
+/// The inboxes of the followed streams, for the signal that ends them.
 final class Followed: Sendable {
   private let inboxes = Locked<[EventInbox]>([])
 
@@ -46,7 +46,7 @@ final class Followed: Sendable {
   func cancel() { for inbox in inboxes.withLock({ $0 }) { inbox.cancel() } }
 }
 
-/// What a stream had when it was looked at.
+/// The result of one pass over a stream.
 private struct Pass {
   var isIdle: Bool
   var hasEvents = false
@@ -78,14 +78,14 @@ private struct FollowingRun {
   let wanted: Arguments.Subscription
   private var output = Output()
   private var streams: [Following] = []
-  /// The streams that a pattern fits and that have ended, as long as they are in the catalogue.
+  /// The ended streams that a pattern fits, as long as they are in the catalogue.
   private var ended: Set<String> = []
-  /// The catalogue's, for the patterns.
+  /// The catalogue's inbox, for the patterns.
   private var catalogue: EventInbox?
   /// Whether streams that are no longer followed had gaps.
   private var hadGaps = false
   private var unwritten: Int
-  /// The messages of the present pass: each stream of a connection reports its loss.
+  /// The messages of the present pass: each stream of a connection reports the connection's loss.
   private var said: Set<String> = []
 
   init(_ session: Session, _ wanted: Arguments.Subscription) {
@@ -121,8 +121,8 @@ private struct FollowingRun {
     try output.flush()
   }
 
-  /// Says what is missing of the streams.
-  /// - Returns: whether anything is.
+  /// Reports the missing events of the streams.
+  /// - Returns: whether any are missing.
   mutating func reportGaps() -> Bool {
     for index in streams.indices { reportGaps(of: index) }
     return hadGaps
@@ -163,7 +163,7 @@ private struct FollowingRun {
     ended.insert(stream.name)
   }
 
-  /// Follows streams that a pattern fits and that were not there before.
+  /// Follows new streams that a pattern fits.
   private mutating func readCatalogue() throws(Stop) {
     guard let catalogue else { return }
     let (events, end) = catalogue.takeAll()
@@ -235,7 +235,7 @@ private struct FollowingRun {
       streams[index].granted += more
     }
     guard events.isEmpty, let end else { return pass }
-    // Without a connection no stream comes back; one that a pattern fits may be removed.
+    // Without a connection no stream comes back. A stream that a pattern fits may be removed.
     guard end == .done || !end.isUnavailability && !wanted.streams.names.contains(name) else {
       try output.flush()
       throw end
@@ -245,8 +245,8 @@ private struct FollowingRun {
     return pass
   }
 
-  /// Shows that all events are written: in the format that has a form for it, otherwise on standard error, where a
-  /// repetition says nothing new.
+  /// Shows that all events are written, in the format if it has a form for that. Otherwise a sentence on standard error
+  /// shows it once, since a repetition adds nothing.
   private mutating func show(_ marker: StreamEvent, of index: Int) throws(Stop) {
     let name = streams[index].name
     guard wanted.format != .json else {

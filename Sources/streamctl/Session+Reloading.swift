@@ -5,15 +5,15 @@ import StreamProtocol
 import StreamRuntime
 
 extension Session {
-  /// How often a wait for the outcome checks whether the daemon still runs, which the connection need not show: the
-  /// service manager's socket accepts connections without a daemon.
+  /// The interval at which a wait for the outcome checks that the daemon still runs. The connection need not show it:
+  /// the service manager's socket accepts connections without a daemon.
   private static let checkInterval = DispatchTimeInterval.milliseconds(250)
 
   /// Makes a daemon reload its configuration, and waits for the outcome.
   ///
   /// - Parameters:
   ///   - process: the daemon's process.
-  ///   - timeout: for the outcome.
+  ///   - timeout: maximum wait for the outcome.
   /// - Throws: unless the daemon serves its files. The signal may have been sent.
   func reload(_ process: pid_t, within timeout: Duration) throws(Stop) {
     let start = EventLoop.monotonicNow() / 1000
@@ -46,7 +46,8 @@ extension Session {
     }
   }
 
-  /// The name of a process's program; nil if there is none, or it is hidden from this user, who then may not signal it.
+  /// The name of a process's program; nil if there is none, or if it is hidden from this user. Such a user may not
+  /// signal the process either.
   private static func name(of process: pid_t) -> String? {
     guard let file = unsafe fopen("/proc/\(process)/comm", "re") else { return nil }
     defer { unsafe fclose(file) }

@@ -12,9 +12,9 @@ struct Session {
   let loop: EventLoop
   /// The alarm of the main thread.
   let alarm: Alarm
-  /// For one request, and for the program's end.
+  /// The inbox of one request, and of the program's end.
   let inbox: EventInbox
-  /// Those of the streams that are followed.
+  /// The inboxes of the followed streams.
   let followed = Followed()
   /// The screen, if the output is drawn in place.
   let screen: Screen?
@@ -48,7 +48,7 @@ struct Session {
         }
         inbox.cancel()
         followed.cancel()
-        // After the CANCEL, which may be queued after a request-n.
+        // This follows the CANCEL, which may be queued after a request-n.
         loop.execute { inbox.interrupt(.signal(number)) }
         _ = loop.schedule(after: Self.grace) {
           screen?.leave()
@@ -65,7 +65,7 @@ struct Session {
 
   /// The newest event of a stream, as soon as there is one.
   /// - Parameters:
-  ///   - key: of one key; `nil`: of the stream.
+  ///   - key: the key whose newest event is requested; `nil`: the newest event of the stream.
   ///   - timeout: `nil`: no limit.
   func value(of name: String, key: String? = nil, within timeout: Duration? = nil) throws(Stop) -> StreamEvent {
     connection.value(of: name, key: key).subscribe(inbox)
@@ -73,7 +73,7 @@ struct Session {
     return try response(within: timeout) { .silence(of: name, $0) }
   }
 
-  /// Gives the daemon a command, and returns when it has an effect.
+  /// Gives the daemon a command, and returns when the command has taken effect.
   func perform(_ command: ControlCommand) throws(Stop) {
     connection.perform(command).subscribe(inbox)
     _ = try response(within: Self.commandTimeout) { .unavailable("no reply from the daemon for \($0)") }

@@ -15,7 +15,7 @@ struct Stop: Error, Equatable {
   /// The outcome of a check, which was printed.
   static func checked(_ verdict: StreamCheck.Verdict) -> Stop { Stop(nil, verdict.rawValue) }
 
-  /// Ended by a signal; the exit code is a shell's for it.
+  /// The program was ended by a signal; the exit code is the shell's for that signal.
   static func signal(_ number: CInt) -> Stop { Stop(nil, 128 + number) }
 
   /// EX_USAGE: invalid command line.
@@ -57,13 +57,13 @@ struct Stop: Error, Equatable {
   /// EX_NOPERM for a signal that may not be sent, EX_UNAVAILABLE without such a process.
   static func refused(_ error: SystemError) -> Stop { Stop(error.description, error.code == EPERM ? 77 : 69) }
 
-  /// EX_NOPERM: there is nothing that may be read.
+  /// EX_NOPERM: there is no stream that the user may read.
   static func noStream(_ message: String) -> Stop { Stop(message, 77) }
 
   /// EX_CONFIG: the daemon's files have errors.
   static func configuration(_ message: String) -> Stop { Stop("configuration not reloaded: \(message)", 78) }
 
-  /// The end of the connection, or of the wait, after a reload was requested.
+  /// The connection or the wait ended after a reload was requested.
   static func unknownOutcome(_ end: Stop) -> Stop {
     guard let message = end.message else { return end }
     return Stop("a reload was requested, but its outcome is unknown: \(message)", end.exitCode)
@@ -104,7 +104,7 @@ struct Stop: Error, Equatable {
     return UInt16(text[text.index(after: colon)...]) != nil
   }
 
-  /// The end of a message, which says what a user can do about a failed connection.
+  /// The end of a message: what a user can do about a failed connection.
   private static func hint(on error: StreamError) -> String {
     guard case .cannotConnect(let system) = error else { return "" }
     return switch system.code {

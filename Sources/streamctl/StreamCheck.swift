@@ -4,7 +4,7 @@ import StreamProtocol
 /// The outcome of `check`: one line, and the exit code of a monitoring plug-in. Source of the codes and of the line's form:
 /// Monitoring Plugins, "Development Guidelines", which Nagios, Icinga and others read.
 struct StreamCheck: Equatable {
-  /// In the order of their exit codes, which is not that of their severity.
+  /// In the order of their exit codes, not of their severity.
   enum Verdict: CInt {
     case ok = 0
     case warning, critical, unknown
@@ -28,16 +28,16 @@ struct StreamCheck: Equatable {
   /// The time since the newest event was last known to be the present one, in microseconds; nil: unknown.
   var age: UInt64?
   var maxAge: Duration?
-  /// In microseconds since the Unix epoch; nil: not stale.
+  /// When the stream became stale, in microseconds since the Unix epoch; nil: not stale.
   var staleSince: UInt64?
 
   /// Nothing is known about the stream, for this reason.
   init(of name: String, unknown reason: String) { (self.name, self.reason, verdict) = (name, reason, .unknown) }
 
   /// - Parameters:
-  ///   - entry: of the stream in the catalogue.
-  ///   - counts: of the stream in the statistics.
-  ///   - time: of the statistics, on the daemon's clock, in microseconds since the Unix epoch.
+  ///   - entry: the stream's entry in the catalogue.
+  ///   - counts: the stream's part of the statistics.
+  ///   - time: the time of the statistics, on the daemon's clock, in microseconds since the Unix epoch.
   ///   - maxAge: nil: any age.
   init(_ entry: CatalogueEntry, _ counts: StatisticsSnapshot.Stream?, at time: UInt64?, maxAge: Duration?) {
     (name, self.maxAge) = (entry.name, maxAge)
@@ -56,7 +56,7 @@ struct StreamCheck: Equatable {
     case _ where isOld: verdict = .critical
     case "blocked", "waiting": verdict = .warning
     case "running", "idle", "finished": verdict = .ok
-    default: verdict = .unknown  // of another version of the daemon
+    default: verdict = .unknown  // the daemon has another version
     }
   }
 

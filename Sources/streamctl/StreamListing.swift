@@ -13,11 +13,11 @@ struct StreamListing {
     }
   }
 
-  /// A header and one line per stream: columns two spaces apart, the description last. The column of the fleet is there
-  /// if a stream is shared.
+  /// A header and one line per stream: columns two spaces apart, the description last. The fleet's column exists if a
+  /// stream is shared.
   /// - Parameters:
-  ///   - time: of the counters, in microseconds since the Unix epoch.
-  ///   - isLong: with the id of the newest event besides its age.
+  ///   - time: the time of the counters, in microseconds since the Unix epoch.
+  ///   - isLong: whether the id of the newest event is shown besides its age.
   func text(_ counters: StatisticsSnapshot, at time: UInt64?, isLong: Bool) -> String {
     let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "AGE", "LAST ID", "DESCRIPTION"]
     let isShared = rows.contains { $0.fleet != nil }
@@ -36,7 +36,8 @@ struct StreamListing {
     return Columns.text(lines, statesAt: 1)
   }
 
-  /// The number of streams that the fleet shares, and of their roles: `3 (1 leader, 2 follower, 1 stale)`; nil: none is.
+  /// The number of streams that the fleet shares, and of their roles: `3 (1 leader, 2 follower, 1 stale)`; nil if there
+  /// are none.
   var fleetSummary: String? {
     let shared = rows.compactMap(\.fleet)
     let counts = [
@@ -118,7 +119,7 @@ extension CatalogueEntry {
 }
 
 extension CatalogueEntry.Fleet {
-  /// The role of the host, `leader` or `follower of n2`, and how far it is behind.
+  /// The role of the host, `leader` or `follower of n2`, and its lag.
   fileprivate var text: String {
     var text = role ?? "-"
     if role == "follower", let leader { text += " of \(leader)" }

@@ -2,8 +2,8 @@ import Reactive
 import StreamClient
 import StreamRuntime
 
-/// Reports once that a stream is failing, stalled or stale while no event arrives: there may never be one. On the connection's
-/// loop.
+/// Reports once that a stream is failing, stalled or stale while no event arrives: there may never be one. Confined to
+/// the connection's loop.
 final class StreamStateWatch: @unchecked Sendable {  // everything but `start` happens on the loop
   private let name: String
   private let connection: StreamConnection
@@ -21,7 +21,7 @@ final class StreamStateWatch: @unchecked Sendable {  // everything but `start` h
   }
 
   /// Starts watching; ignores system streams.
-  /// - Parameter timeout: after which the program ends; the state is checked before.
+  /// - Parameter timeout: the time after which the program ends; the state is checked before.
   func start(on loop: EventLoop, _ timeout: Duration?) {
     guard !name.hasPrefix("$") else { return }
     loop.execute { [self] in

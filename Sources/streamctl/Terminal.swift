@@ -12,7 +12,7 @@ enum Terminal {
     return isOutput && wish.isEmpty && !kind.isEmpty && kind != "dumb"
   }()
 
-  /// A text in the color of a stream's state: red for what needs a person, yellow for what waits.
+  /// A text in the color of a stream's state: red for states that need a person, yellow for states that wait.
   static func colored(_ text: String, asState state: String) -> String {
     let code =
       switch state {

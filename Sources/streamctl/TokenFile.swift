@@ -6,7 +6,7 @@ enum TokenFile {
   /// Longer tokens are not valid.
   private static let limit = 4096
 
-  /// Does not wait for a writer of a pipe.
+  /// Reads the file. Does not wait for a writer of a pipe.
   /// - Returns: its content without the end of the line.
   static func read(_ path: String) throws(SystemError) -> String {
     let file = OwnedDescriptor(unsafe open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK))

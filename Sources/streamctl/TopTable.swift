@@ -17,14 +17,14 @@ struct TopTable {
     /// The time since the newest event was last known to be the present one.
     let freshAge: UInt64?
 
-    /// The rank of the state: what needs a person first.
+    /// The rank of the state: states that need a person come first.
     var urgency: Int {
       if stream.state?.hasPrefix("fail") == true || stream.staleSince != nil { return 0 }
       let others = ["blocked", "waiting", "running", "idle"]
       return 1 + (stream.state.flatMap { others.firstIndex(of: $0) } ?? others.count)
     }
 
-    /// - Parameter hasKeys: with the number of keys.
+    /// - Parameter hasKeys: whether the number of keys is shown.
     func cells(hasKeys: Bool) -> [String] {
       var cells = [
         stream.name, (stream.state ?? "-") + (stream.staleSince == nil ? "" : ", stale"), Quantity.rate(eventsIn),
@@ -47,7 +47,7 @@ struct TopTable {
   private let rows: [Row]
 
   /// - Parameters:
-  ///   - time: of the snapshot, on the daemon's clock, in microseconds since the Unix epoch; nil: unknown.
+  ///   - time: the time of the snapshot, on the daemon's clock, in microseconds since the Unix epoch; nil: unknown.
   ///   - previous: an earlier snapshot; ignored if the daemon was restarted since.
   init(_ snapshot: StatisticsSnapshot, at time: UInt64?, after previous: StatisticsSnapshot?, order: Order) {
     let uptime = snapshot.uptimeMicroseconds ?? 0
@@ -99,7 +99,7 @@ struct TopTable {
     ]
   }
 
-  /// The load of all loops, and of the busiest one, which is the first to reach its limit.
+  /// The load of all loops, and of the busiest loop, which reaches its limit first.
   private static func busy(
     _ snapshot: StatisticsSnapshot, _ earlier: StatisticsSnapshot?, seconds: Double
   ) -> String {
@@ -120,7 +120,7 @@ struct TopTable {
   /// - Parameters:
   ///   - width: maximum characters of a line; long names are cut first.
   ///   - height: maximum lines; the last one then states how many streams are missing.
-  ///   - first: the stream to begin with, by its index; less if the last ones are then in sight.
+  ///   - first: the index of the first stream; a lower index is used if the last streams are then visible.
   func lines(width: Int = .max, height: Int = .max, from first: Int = 0) -> [String] {
     let top = headlines.map(Columns.printable) + [""]
     let start = min(first, lastStart(height: height))
@@ -142,7 +142,7 @@ struct TopTable {
 
   private func room(height: Int) -> Int { max(0, height - headlines.count - 2) }
 
-  /// The highest index to begin with: the last streams are in sight then.
+  /// The highest first index: the last streams are then visible.
   func lastStart(height: Int) -> Int {
     rows.count <= room(height: height) ? 0 : rows.count - max(1, room(height: height) - 1)
   }
