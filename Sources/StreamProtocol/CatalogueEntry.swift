@@ -1,8 +1,8 @@
 /// One stream in `$streams`. Only the name is required, so that client and daemon can have different versions.
 package struct CatalogueEntry: Codable, Equatable, Sendable {
-  /// The part of a stream that hosts share which is the fleet's.
+  /// The fleet's view of a stream that hosts share.
   package struct Fleet: Codable, Equatable, Sendable {
-    /// `leader`: this host runs its source, or orders what is published, for all hosts; otherwise `follower`.
+    /// `leader`: this host runs the source for all hosts, or orders published values; otherwise `follower`.
     package var role: String?
     /// The host name of the leader; absent without a known leader, and for clients that do not see other clients.
     package var leader: String?
@@ -48,9 +48,9 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var lastID: UInt64?
   /// The number of keys in its state; absent for a stream without keys.
   package var keys: Int?
-  /// Where an event has its key, if that is a value at a path: a JSON Pointer, as in filters; absent otherwise.
+  /// The JSON Pointer of the key, as in filters; absent if the key is not a value at a path.
   package var key: String?
-  /// As `key`: what is true in an event that removes its key.
+  /// As `key`, for the value that is true in an event that removes its key.
   package var tombstone: String?
   /// The first event that its state lacks; absent while it is complete.
   package var incompleteSince: UInt64?

@@ -21,7 +21,7 @@ package struct ClientsSnapshot: Codable, Equatable, Sendable {
     package var bytesOut: UInt64
     /// The number of stored events that it has not been sent, of all its subscriptions.
     package var lag: UInt64 = 0
-    /// Those with the most lag.
+    /// The subscriptions with the most lag.
     package var subscriptions: [Subscription]?
     /// The streams that it publishes to, not all if there are many.
     package var publishes: [String]?

@@ -7,10 +7,10 @@ package enum ControlCommand: Equatable, Sendable {
   /// Makes the source of a stream ask its upstream now.
   case refresh(stream: String)
 
-  /// The name that the request has in place of a stream's.
+  /// The name in place of a stream's in the request.
   package static let route = "$control"
 
-  /// Maximum bytes: many times those of a name.
+  /// Maximum bytes of a command: many times those of a name.
   private static let byteLimit = 4096
 
   package var json: [UInt8] {
@@ -20,7 +20,7 @@ package enum ControlCommand: Equatable, Sendable {
     }
   }
 
-  /// - Parameter data: of the request.
+  /// - Parameter data: the request's data.
   package init(json data: [UInt8]) throws(SubscribeOptions.Malformed) {
     let known = #"a command is {"kick": CLIENT} or {"refresh": "STREAM"}"#
     guard data.count <= Self.byteLimit, let members = JSONValue(data)?.members.map(Array.init), members.count == 1

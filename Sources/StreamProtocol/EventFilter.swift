@@ -30,10 +30,10 @@ public struct EventFilter: Hashable, Sendable {
   public struct Number: Hashable, Sendable, CustomStringConvertible, ExpressibleByIntegerLiteral,
     ExpressibleByFloatLiteral
   {
-    /// Maximum characters of a number in a filter, and of one in an event that fits a condition on numbers.
+    /// Maximum characters of a number in a filter, and of a number in an event that fits a condition on numbers.
     public static let characterLimit = 1024
 
-    /// As a JSON number: the same for all texts of this value.
+    /// The number in JSON: the same text for all texts of this value.
     public let description: String
 
     /// - Parameter text: a number as JSON allows it, of at most `characterLimit` characters, with an exponent of at most nine
@@ -47,8 +47,8 @@ public struct EventFilter: Hashable, Sendable {
     /// A whole number.
     public init(_ value: some FixedWidthInteger) { self.init(valid: Array(String(value).utf8)) }
 
-    /// The shortest number that is nearest to this one, which is what prints it: 0.1 is one tenth.
-    /// - Returns: `nil` for infinity and for what is no number.
+    /// The shortest decimal number whose nearest `Double` is this one, as `print` writes it: 0.1 is one tenth.
+    /// - Returns: `nil` for infinity and NaN.
     public init?(_ value: Double) {
       guard value.isFinite else { return nil }
       self.init("\(value)")
@@ -71,7 +71,7 @@ public struct EventFilter: Hashable, Sendable {
       self.init(valid: text)
     }
 
-    /// - Parameter text: a number as JSON allows it, which is not extreme.
+    /// - Parameter text: a number as JSON allows it, not extreme.
     private init(valid text: [UInt8]) {
       var bytes: [UInt8] = []
       JSONNumber(text.span).appendJSON(in: text.span, to: &bytes)
@@ -90,7 +90,7 @@ public struct EventFilter: Hashable, Sendable {
     case atLeast(Number)
     case lessThan(Number)
     case atMost(Number)
-    /// Whether there is a value; null is one.
+    /// Whether there is a value; null is a value.
     case exists(Bool)
   }
 
@@ -110,13 +110,13 @@ public struct EventFilter: Hashable, Sendable {
   /// Maximum bytes of a filter as JSON.
   public static let byteLimit = 4096
 
-  /// Sorted by their pointers, so that filters with equal conditions are equal.
+  /// Sorted by their pointers: filters with equal conditions are equal.
   public let conditions: [Condition]
   /// The filter on the wire.
   package let json: [UInt8]
 
   /// - Throws: an error whose description is one sentence: at a limit, without a condition, with two conditions of one
-  ///   kind for one value, and for a text that is no pointer.
+  ///   kind for one value, and for an invalid pointer.
   public init(_ conditions: Condition...) throws { try self.init(conditions) }
 
   /// - Throws: as above.
@@ -189,7 +189,7 @@ extension EventFilter.Scalar {
 }
 
 extension EventFilter.Test {
-  /// On the wire; a single `equals` has none.
+  /// The name on the wire; a single `equals` has none.
   fileprivate var name: String {
     switch self {
     case .equals, .oneOf: "in"
@@ -249,7 +249,7 @@ extension EventFilter {
     try self.init(value)
   }
 
-  /// - Parameter value: of the option `where`.
+  /// - Parameter value: the value of the option `where`.
   init(_ value: JSONValue) throws(SubscribeOptions.Malformed) {
     guard value.bytes.count <= Self.byteLimit else {
       throw .init("option \"where\" has \(value.bytes.count) bytes: \(Self.byteLimit) at most")

@@ -1,9 +1,9 @@
 /// The metadata of an event. Source: WIRE.md, "Content of a payload".
 package struct EventStamp: Equatable, Sendable {
-  /// What a payload is.
+  /// The kind of a payload.
   package enum Kind: UInt8, Sendable {
     case event
-    /// The subscription has been sent all events up to the id; there is no data.
+    /// The subscription has been sent all events up to the id; the payload has no data.
     case marker
   }
 
@@ -19,7 +19,7 @@ package struct EventStamp: Equatable, Sendable {
   package let time: UInt64
   /// Missing events directly before this one; 0: none.
   package let missedCount: UInt64
-  /// Events that the filter has left out since the payload before.
+  /// Events that the filter has left out since the previous payload.
   package let leftOutCount: UInt64
   package let kind: Kind
 

@@ -7,7 +7,7 @@ public enum LagPolicy: String, CaseIterable, Sendable {
   case skip
   /// Continues with the newest event.
   case latest
-  /// Its request ends with `ErrorCode.lagged`, and the number of lost events.
+  /// The request ends with `ErrorCode.lagged` and the number of lost events.
   case fail
 }
 
@@ -22,12 +22,12 @@ public struct SubscribeOptions: Equatable, Sendable {
     case latest
     /// Only new events.
     case new
-    /// The last stored events, at most this many, then new ones. A filter does not change their number: those of them that
-    /// it fits are sent.
+    /// At most this many of the last stored events, then new ones. A filter does not change the number: it is applied
+    /// to these events.
     case last(UInt64)
     /// The stored events after this id.
     case after(id: UInt64)
-    /// The newest event of each key, then every event after these. Only of a stream with keys.
+    /// The newest event of each key, then every later event. Only for a stream with keys.
     case state
     /// The stored events since an RFC 3339 time, or since a duration before the present: `"-5m"`.
     case since(String)
@@ -46,10 +46,10 @@ public struct SubscribeOptions: Equatable, Sendable {
   package var gaps = false
   /// Only events that it fits; `nil`: all.
   public var filter: EventFilter?
-  /// Whether a payload without data shows that the subscription is current: after the events that are there at its
-  /// beginning, and every 10 s while there is nothing else. It costs one credit. Only together with ids.
+  /// Whether a payload without data shows that the subscription is current: after the events that exist at its
+  /// beginning, and every 10 s while there is nothing else. The payload costs one credit. Only together with ids.
   public var marker: Bool
-  /// The key whose newest event a request for one value asks for; see `EventKeyReader.keys(namedBy:)`.
+  /// For a request for one value: the key whose newest event is requested; see `EventKeyReader.keys(namedBy:)`.
   package var key: String?
 
   /// The defaults are the server's.
@@ -138,7 +138,7 @@ extension SubscribeOptions {
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
   }
 
-  /// - Parameter data: of the request; empty means every default.
+  /// - Parameter data: the request's data; empty means every default.
   package init(json data: [UInt8]) throws(Malformed) {
     self.init()
     guard !data.isEmpty else { return }

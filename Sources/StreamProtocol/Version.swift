@@ -1,6 +1,7 @@
 import CVersion
 
-/// The version of the project: of its programs and packages, in `$stats`, and to upstreams. This is its only place.
+/// The version of the project, which its programs, its packages, `$stats` and requests to upstreams show. Defined only
+/// here.
 public enum Version {
   /// Semantic versioning. Covers the wire protocols, the configuration, saved state and the libraries' API.
   public static let current = "0.2.0"

@@ -1,4 +1,4 @@
-/// A record of saved state, whose fields are listed once, for writing and reading.
+/// A record of saved state. Its fields are listed once, for writing and reading.
 package protocol TaggedRecord {
   /// All fields have their defaults: 0, empty, or nil.
   init()
@@ -17,15 +17,15 @@ package struct Malformed: Error, Equatable {
   package init(reason: String) { self.reason = reason }
 }
 
-/// Values that several records of one state have: the first one has the content, and the others its number, from 1 on in
-/// the order of the first ones. Known by the storage of their bytes, which is not looked at.
+/// Values that several records of one state share. The first record has the content; the others have its number, from 1
+/// on in the order of first use. A value is identified by the storage of its bytes; the bytes are not compared.
 package final class RepeatedValues {
   private var numbers: [UInt: UInt64] = [:]
   private var values: [Any] = []
 
-  /// While writing.
-  /// - Parameter bytes: stay alive until all is written.
-  /// - Returns: 0 for the first one.
+  /// Called while writing.
+  /// - Parameter bytes: must stay alive until everything is written.
+  /// - Returns: 0 for the first use.
   package func number(of bytes: [UInt8]) -> UInt64 {
     let storage = unsafe bytes.withUnsafeBytes { UInt(bitPattern: $0.baseAddress) }
     guard let number = numbers[storage] else {
@@ -35,11 +35,11 @@ package final class RepeatedValues {
     return number
   }
 
-  /// While reading: adds a first one.
+  /// Called while reading: adds the content of a first use.
   package func append(_ value: some Any) { values.append(value) }
 
-  /// While reading.
-  /// - Returns: nil: there is none before with this number.
+  /// Called while reading.
+  /// - Returns: nil if no earlier value has this number.
   package func value<Value>(_ number: UInt64, as _: Value.Type) -> Value? {
     number > 0 && number <= values.count ? values[Int(number - 1)] as? Value : nil
   }
