@@ -6,7 +6,7 @@ extension Duration {
   /// Whole milliseconds, as above.
   package var wholeMilliseconds: Int { Int(clamping: attoseconds / 1_000_000_000_000_000) }
 
-  /// As in a configuration file, in the largest unit of which it is a whole number: `500ms`, `90s`, `5m`, `2d`.
+  /// As in a configuration file, in the largest unit that gives a whole number: `500ms`, `90s`, `5m`, `2d`.
   package var inUnits: String {
     let milliseconds = wholeMilliseconds
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)]
@@ -14,7 +14,7 @@ extension Duration {
     return "\(milliseconds / unit.1)\(unit.0)"
   }
 
-  /// For people, rounded to a step that they notice, but not to nothing: `20 ms`, `1.3 s`, `42 s`.
+  /// For people, rounded to a noticeable step, but never to zero: `20 ms`, `1.3 s`, `42 s`.
   package var inSeconds: String {
     let clamped = min(max(.zero, self), .seconds(1 << 33))
     let milliseconds = (clamped.wholeNanoseconds + 999_999) / 1_000_000

@@ -45,8 +45,8 @@ import Synchronization
   /// The thread's name; the system shows at most 15 bytes.
   public let name: String
   /// Called at the end of each turn, after all input was handled: the place for gathered writes. Returns the
-  /// nanoseconds until another turn is due at the latest, 0 for at once; nil: at the next input. Released when the loop
-  /// has stopped.
+  /// nanoseconds until the next turn at the latest, 0 for at once; nil: at the next input. Released when the loop has
+  /// stopped.
   public var endOfTurn: (() -> UInt64?)?
   /// Nanoseconds of the monotonic clock, read once per turn.
   public private(set) var now: UInt64
@@ -67,7 +67,7 @@ import Synchronization
   private var freeSlots: [UInt32] = []
   private var timers = TimerQueue()
   private let busy = Atomic<UInt64>(0)
-  /// When the turn under way began, in nanoseconds of the monotonic clock; 0 between two turns.
+  /// When the current turn began, in nanoseconds of the monotonic clock; 0 between two turns.
   private let turnBegan = Atomic<UInt64>(0)
   /// The time up to which `busy` counts.
   private var countedUntil: UInt64
@@ -121,10 +121,10 @@ import Synchronization
     return id == 0 || id == pthread_self()
   }
 
-  /// Nanoseconds in which the loop was not waiting. Without the current turn.
+  /// Nanoseconds in which the loop was not waiting, without the current turn.
   public var busyNanoseconds: UInt64 { busy.load(ordering: .relaxed) }
 
-  /// How long the turn under way has taken; zero between two turns.
+  /// The duration of the current turn so far; zero between two turns.
   public var turnDuration: Duration {
     let began = turnBegan.load(ordering: .relaxed)
     let now = Self.monotonicNow()
@@ -205,7 +205,7 @@ import Synchronization
     precondition(result == 0, "epoll_ctl on descriptor \(registration.descriptor): errno \(errno)")
   }
 
-  /// Lets another handler receive what is watched, from now on.
+  /// Lets another handler receive the readiness from now on.
   public func hand(_ registration: Registration, to handler: any Handler) {
     assertOnLoop()
     guard slots[Int(registration.slot)].generation == registration.generation else { return }
@@ -254,7 +254,7 @@ import Synchronization
       deliveredCount += 1
       unsafe deliver(readyEvents[deliveredCount - 1])
     } while Self.monotonicNow() < deadline
-    // The wake-up may be among the descriptors that wait for further turns: posted work does not wait for them.
+    // The wake-up may be among the descriptors that wait for further turns; posted work does not wait for these.
     if deliveredCount < readyCount { takePostedWork() }
     deadline = Self.monotonicNow() &+ Self.slice
     repeat {

@@ -5,7 +5,7 @@ import Glibc
 public struct InternetAddress: Hashable, Sendable {
   /// The address as the kernel writes it, without brackets: equal addresses have equal texts.
   public let host: String
-  /// From 1.
+  /// At least 1.
   public let port: UInt16
 
   /// - Parameter text: `127.0.0.1:7878` or `[::1]:7878`, numeric.
@@ -33,10 +33,10 @@ public struct InternetAddress: Hashable, Sendable {
     return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 
-  /// Whether only this machine reaches it.
+  /// Whether the address is reachable only from this machine.
   public var isLoopback: Bool { host.hasPrefix("127.") || host == "::1" }
 
-  /// Whether it is one of IPv6.
+  /// Whether this is an IPv6 address.
   public var isIPv6: Bool { host.contains(":") }
 
   /// Calls `body` with the address in the kernel's form.

@@ -14,7 +14,7 @@ import Synchronization
 
   @inlinable package init(_ state: State) { mutex = Mutex(LockedBox(state)) }
 
-  /// Runs `body` while no other thread runs one of the same lock. Must not be nested.
+  /// Runs `body` while no other thread runs a body with the same lock. Must not be nested.
   @inlinable package func withLock<Result, Failure: Error>(
     _ body: (inout State) throws(Failure) -> Result
   ) throws(Failure) -> Result {

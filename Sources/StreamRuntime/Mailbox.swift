@@ -28,7 +28,7 @@ package final class Mailbox<Message: Sendable>: Sendable {
     }
   }
 
-  /// Takes no message any more: those that come are dropped.
+  /// Accepts no further message: later messages are dropped.
   /// - Returns: as `takeAll`.
   package func close() -> [Message] {
     state.withLock { state in

@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// What this process uses of the machine, as the kernel counts it.
+/// The resources that this process uses, as the kernel counts them.
 package struct ProcessUsage: Equatable, Sendable {
   /// Processor time of all threads since the process began, in microseconds.
   package var processorMicroseconds: UInt64
@@ -10,8 +10,8 @@ package struct ProcessUsage: Equatable, Sendable {
   /// Open descriptors; nil if /proc cannot be read.
   package var openDescriptors: UInt64?
 
-  /// As of now. Where the kernel (before Linux 6.2) does not count descriptors, this takes some milliseconds for tens of
-  /// thousands: not for an event loop.
+  /// The present values. Before Linux 6.2 the kernel does not count descriptors: this call then takes some milliseconds
+  /// for tens of thousands, too long for an event loop.
   package static func current() -> ProcessUsage {
     var time = timespec()
     unsafe clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)

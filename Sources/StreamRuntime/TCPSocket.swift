@@ -3,10 +3,10 @@ import Glibc
 
 /// Non-blocking TCP sockets.
 public enum TCPSocket {
-  /// Listens on an address, of IPv6 only if it is one of IPv6.
+  /// Listens on an address; an IPv6 socket accepts only IPv6.
   ///
-  /// - Parameter leaving: listening sockets that will be closed, and that may have the port meanwhile: those of
-  ///   `0.0.0.0` and of `127.0.0.1` exclude each other otherwise.
+  /// - Parameter leaving: listening sockets that will be closed, and that may have the port until then. Otherwise the
+  ///   sockets of `0.0.0.0` and of `127.0.0.1` exclude each other.
   /// - Throws: the call that failed, with the address.
   public static func listen(
     on address: InternetAddress, inPlaceOf leaving: [CInt] = []
@@ -57,7 +57,7 @@ public enum TCPSocket {
     return socket
   }
 
-  /// Sends what is written at once, however small it is.
+  /// Sends written bytes at once, however few they are.
   public static func sendAtOnce(on socket: CInt) { set(TCP_NODELAY, of: socket, to: true, level: CInt(IPPROTO_TCP)) }
 
   private static func open(_ address: InternetAddress) throws(SystemError) -> OwnedDescriptor {

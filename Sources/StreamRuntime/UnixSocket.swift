@@ -3,11 +3,11 @@ import Glibc
 
 /// Non-blocking Unix stream sockets.
 public enum UnixSocket {
-  /// Listens on `path`. A stale socket file, without a listener, is replaced; one with a listener is an error.
+  /// Listens on `path`. A stale socket file, without a listener, is replaced; a file with a listener is an error.
   ///
   /// - Parameters:
   ///   - path: at most 107 bytes, the kernel's limit.
-  ///   - mode: of the socket file, as for `chmod`; applies before the first client can connect.
+  ///   - mode: the mode of the socket file, as for `chmod`; applies before the first client can connect.
   /// - Throws: the call that failed, with the path.
   public static func listen(at path: String, mode: mode_t) throws(SystemError) -> OwnedDescriptor {
     let socket = try open()

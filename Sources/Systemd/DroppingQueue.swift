@@ -13,7 +13,7 @@ final class DroppingQueue: Sendable {
   /// The state that the thread shares with the queue, and keeps after the queue's end.
   private final class Queue: Sendable {
     let calls = Mailbox<@Sendable () -> Void>()
-    /// Signalled for each call, and once for the end.
+    /// Signalled for each call, and once at the end.
     let arrived = DispatchSemaphore(value: 0)
     let isOver = Atomic(false)
   }
@@ -25,7 +25,7 @@ final class DroppingQueue: Sendable {
   private let hasThread = Atomic(false)
 
   /// - Parameters:
-  ///   - label: the thread's name, of which the system shows 15 bytes.
+  ///   - label: the thread's name; the system shows 15 bytes of it.
   ///   - limit: maximum number of waiting calls; further ones are dropped.
   init(label: String, limit: Int) {
     self.label = label

@@ -23,7 +23,7 @@ struct FloodLimit {
   /// of one kind, to 130 per second, however many streams fail at once.
   static let subjectLimit = 64
 
-  /// By message id, with all entries without one together: as many as the catalogue has, plus one.
+  /// By message id: as many as the catalogue has, and one for all entries without an id.
   private var kinds: [MessageID?: [Journal.Entry.Subject: Window]] = [:]
   /// The end of the first window with suppressed entries.
   private var nextSummary: ContinuousClock.Instant?

@@ -43,7 +43,7 @@ extension Journal {
     public var priority: Priority
     /// A sentence for people, without the names of the client and the stream: `text` begins with these.
     public var message: String
-    /// The same for programs.
+    /// The same content for programs.
     public var fields: [Field]
 
     /// Creates an entry.

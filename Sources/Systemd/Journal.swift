@@ -4,7 +4,8 @@ import Glibc
 import StreamRuntime
 import Synchronization
 
-/// The daemon's log: native entries in the journal, or the same lines on standard error where that is not the journal.
+/// The daemon's log: native entries in the journal, or the same lines on standard error, if standard error is not the
+/// journal.
 ///
 /// A call never waits and never fails. Entries pass through a bounded queue to a separate thread; when the journal is
 /// too slow or unavailable, entries are lost, and counted where the count can be reported. A flood of one kind about
@@ -38,7 +39,7 @@ public final class Journal: Sendable {
   private let flood = Locked(FloodLimit())
   private let droppedCount = Atomic<Int>(0)
 
-  /// Detects the destination: JOURNAL_STREAM names the file that standard error is when it is the journal.
+  /// Detects the destination. If standard error is the journal, JOURNAL_STREAM names its file.
   public convenience init(level: Priority = .info) {
     let variable = unsafe getenv("JOURNAL_STREAM").map { unsafe String(cString: $0) }
     let destination = Self.destination(journalStream: variable, standardError: STDERR_FILENO)

@@ -44,7 +44,7 @@ import Glibc
     unsafe texts.forEach { unsafe free($0) }
   }
 
-  /// Whether it can be reached: the connection has the name.
+  /// Whether `systemctl` can reach the interface: the connection has the name.
   public var isServed: Bool { unsafe control.pointee.is_named != 0 }
 
   /// Owned by this value; negative after the bus has closed.

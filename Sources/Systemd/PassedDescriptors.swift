@@ -31,7 +31,7 @@ public struct PassedDescriptors: Sendable, Equatable {
 
   /// In the order of the socket unit.
   public private(set) var listeners: [Listener] = []
-  /// A user of some of them removes them. In no particular order: systemd lists the newest first.
+  /// In no particular order: systemd lists the newest first. A user of some of them removes them.
   public var stored: [Stored] = []
   /// To be logged; empty when the socket unit is correct.
   public private(set) var refusals: [Refusal] = []

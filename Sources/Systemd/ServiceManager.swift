@@ -39,7 +39,7 @@ public final class ServiceManager: Sendable {
   public let storeLimit: Int
 
   private let queue = DroppingQueue(label: "streamd.notify", limit: waitingLimit)
-  /// Separate, because none of it may be dropped: at most one call per descriptor.
+  /// Separate from the notices, because no call may be dropped: at most one call per descriptor.
   private let storeQueue = DroppingQueue(label: "streamd.store", limit: .max)
   let hasTakenDescriptors = Atomic<Bool>(false)
 
@@ -124,9 +124,9 @@ extension String {
 }
 
 extension Unicode.Scalar {
-  /// Whether it displays as something other than itself: control characters (C0, DEL, C1), which move a terminal's
-  /// cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide adjacent text;
-  /// and line and paragraph separators.
+  /// Whether the character displays as something other than itself: control characters (C0, DEL, C1), which move a
+  /// terminal's cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide
+  /// adjacent text; and line and paragraph separators.
   var isDeceptive: Bool {
     guard value >= 0x7f else { return value < 0x20 }
     return switch properties.generalCategory {
