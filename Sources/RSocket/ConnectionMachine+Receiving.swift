@@ -97,7 +97,7 @@ extension ConnectionMachine {
     let wanted = try wantedByteCountOfTail()
     let missing = wanted - tail.count
     let count = tail.count + min(rest.count, missing)
-    // By doubling, as without this, but not past the frame: its capacity is in the user's account.
+    // The capacity doubles, as without this, but does not exceed the frame: it counts in the user's account.
     if count > tail.capacity { tail.reserveCapacity(min(wanted, max(count, 2 * tail.capacity))) }
     unsafe tail.append(contentsOf: rest.prefix(missing))
     unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest.dropFirst(missing))

@@ -65,7 +65,8 @@ extension ConnectionMachine {
 
   /// Sends a value, in fragments if it is long. The caller must keep within the peer's demand.
   ///
-  /// - Parameter isComplete: whether the value is the last: this side's half ends. That of a response always does.
+  /// - Parameter isComplete: whether the value is the last: this side's half ends. The value of a response is always
+  ///   the last.
   public mutating func sendPayload(_ id: StreamID, _ payload: Payload, isComplete: Bool = false) {
     guard let index = index(sending: id) else { return }
     let isLast = isComplete || live[index].kind == .response

@@ -7,8 +7,8 @@
 ///
 /// Sending for a request that is not live has no effect: its end may have crossed the caller's decision to send.
 ///
-/// The owner keeps two clocks: the handshake timeout and the peer's maximum lifetime (any byte counts as activity). Of
-/// a lease the machine counts the requests; the server, which renews it, measures its time.
+/// The owner keeps two clocks: the handshake timeout and the peer's maximum lifetime (any byte counts as activity). The
+/// machine counts the requests of a lease. The server renews the lease, and measures its time.
 public struct ConnectionMachine: Sendable {
   /// An event that resulted from received bytes, in order.
   public enum Event: Equatable, Sendable {

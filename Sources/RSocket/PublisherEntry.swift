@@ -1,5 +1,5 @@
-/// The name and first number of a publisher, so that none of its values is published twice: an entry of the composite
-/// metadata, beside the route, which every other responder ignores. Source: WIRE.md, "Named publishers".
+/// The name and first number of a publisher, so that none of its values is published twice. An entry of the composite
+/// metadata beside the route; responders other than streamd ignore it. Source: WIRE.md, "Named publishers".
 public struct PublisherEntry: Equatable, Sendable {
   /// The MIME type of the entry.
   public static let mimeType = "message/x.streamd.publisher.v0"

@@ -13,7 +13,8 @@ extension Publishers {
     public var receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
     /// Called when the subscriber cancels, before upstream is cancelled.
     public var receiveCancel: (() -> Void)?
-    /// Called for each request before it is passed on, also for the demand that `receive` returns unless it is none.
+    /// Called for each request before it is passed on. The demand that `receive` returns also counts, unless it is
+    /// none.
     public var receiveRequest: ((Subscribers.Demand) -> Void)?
     /// Called in place of ``receiveRequest`` for the demand that `receive` returns.
     @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?

@@ -3,7 +3,7 @@
 extension Publishers {
   /// A publisher with the value and failure types of `P`.
   public typealias Peer<P: Publisher> = Publisher<P.Output, P.Failure>
-  /// What merges publishers with the value and failure types of `P`.
+  /// The operator that merges publishers with the value and failure types of `P`.
   public typealias Merged<P: Publisher> = MergeMany<AnyPublisher<P.Output, P.Failure>>
 
   /// Delivers the values of two publishers in the order of their arrival.

@@ -99,7 +99,7 @@ extension Publishers {
 }
 
 extension RangeExpression<Int> {
-  /// The range's part from 0 up to, but not including, `Int.max`: no publisher comes so far.
+  /// The range's part from 0 up to, but not including, `Int.max`: no publisher delivers that many values.
   @usableFromInline var indices: Range<Int> {
     // A range through Int.max traps when it is made relative to a collection.
     let range: Range<Int> =

@@ -71,8 +71,8 @@ extension SharedLog {
     return true
   }
 
-  /// Appends the values that did not fit or were set aside, although readers have not read what they replace: after
-  /// ``shutDown()``, when no reader will.
+  /// Appends the values that did not fit or were set aside, although they replace unread elements. Called after
+  /// ``shutDown()``, when no reader will read these.
   package func appendOverflow() {
     state.withLock { state in
       state.storage.hold(from: .max)

@@ -173,8 +173,8 @@ public enum ShareStart: Sendable, Equatable {
 
   // MARK: - Writing
 
-  /// Appends one value of another origin than upstream and notifies the readers; whether there is an upstream, and what
-  /// is requested from it, does not matter. A request that no reader needs any more is retracted.
+  /// Appends one value that does not come from upstream, and notifies the readers. The log need not have an upstream,
+  /// or a request to it. A request that no reader needs any more is retracted.
   /// - Returns: False, without any effect, after the end.
   @discardableResult @inlinable package func append(_ input: Storage.Input) -> Bool {
     let (isTaken, appended, mayRetract) = state.withLock { state in

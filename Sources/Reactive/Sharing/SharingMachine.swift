@@ -101,8 +101,9 @@
     /// Upstream is inside `receive`, whose return value carries the demand.
     var isReceiving = false
     var canRetract = false
-    /// Nothing was requested since a retraction. Upstream may act on that later, after values that it has under way: what
-    /// their `receive` returned would be retracted too, so the next demand is requested, which follows the retraction.
+    /// Nothing was requested since a retraction. Upstream may act on the retraction late, after values that are under
+    /// way. It would then also retract the demand that their `receive` returned. Therefore the next demand is sent as a
+    /// request, which follows the retraction.
     var isRetracted = false
   }
 
@@ -395,7 +396,7 @@
     if fromUpstream { connection.isReceiving = !connection.isRetracted }
   }
 
-  /// Records that readers were notified of an append of another origin. It may have all that they request.
+  /// Records that readers were notified of an append of another origin. The append may meet all their requests.
   @usableFromInline mutating func appendedElsewhere(_ log: Extent) -> Actions {
     var actions = Actions()
     retract(&actions, log)

@@ -3,8 +3,8 @@
 ///     class Weather { @Published var temperature = 20.0 }
 ///     let sink = weather.$temperature.sink { print($0) }
 ///
-/// Demand: a subscriber without demand receives, once it requests a value, the current value at that time, unless it
-/// already received that, and none of the values between.
+/// Demand: a subscriber without demand misses the values that are set meanwhile. When it requests a value, it receives
+/// the current one, unless it already has that.
 @propertyWrapper
 public struct Published<Value> {
   fileprivate var store: PublishedStore<Value>

@@ -4,7 +4,7 @@ import Synchronization
 ///
 /// Values, subscriptions, cancellations and the completion are handled one at a time, on the first thread that arrives.
 /// All subscribers therefore see the same order, including values that one of them sends from inside `receive`, and no
-/// thread blocks: a thread that sends while another one delivers leaves the value to that one.
+/// thread blocks: a thread that sends while another one delivers leaves the value to the delivering thread.
 @usableFromInline final class SubjectHub<Output, Failure: Error>: @unchecked Sendable {
   // Sendable: values reach one subscriber at a time, the rest is guarded.
 

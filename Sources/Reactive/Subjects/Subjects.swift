@@ -23,8 +23,8 @@ extension PassthroughSubject: @unchecked Sendable where Output: Sendable {}  // 
 
 /// A subject with a current value, which each new subscriber receives first.
 ///
-/// A subscriber without demand receives, once it requests a value, the current value at that time, unless it already
-/// received that, and none of the values between.
+/// A subscriber without demand misses the values that are sent meanwhile. When it requests a value, it receives the
+/// current one, unless it already has that.
 public final class CurrentValueSubject<Output, Failure: Error>: Subject {
   @usableFromInline let hub: SubjectHub<Output, Failure>
 

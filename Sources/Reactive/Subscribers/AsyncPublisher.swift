@@ -3,8 +3,8 @@ import Synchronization
 /// A publisher's values as an asynchronous sequence, for `for await`.
 ///
 /// Demand: one value at a time, requested when the value is awaited. The publisher determines the treatment of values
-/// that it sends meanwhile: a subject skips a busy loop. Put ``Publisher/buffer(size:prefetch:whenFull:)`` before it to
-/// miss no value.
+/// that it sends meanwhile: a subject drops them while the loop is busy. Put
+/// ``Publisher/buffer(size:prefetch:whenFull:)`` before it to miss no value.
 public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Never {
   /// The type of the publisher's values.
   public typealias Element = P.Output
