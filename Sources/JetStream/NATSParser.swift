@@ -161,7 +161,7 @@ struct NATSParser {
       }
       return .information(information)
     } else {
-      throw .violation("a line is none of the protocol")
+      throw .violation("a line is not part of the protocol")
     }
     return nil
   }
@@ -174,7 +174,7 @@ struct NATSParser {
     guard 2 + sizeCount...3 + sizeCount ~= words.count,
       let subscription = Decimal.number(words[1]).flatMap({ UInt32(exactly: $0) }),
       let total = Decimal.number(words[words.count - 1])
-    else { throw .violation("a message is not announced as the protocol has it") }
+    else { throw .violation("the announcement of a message is malformed") }
     guard total <= UInt64(Self.maximumMessageByteCount) else {
       throw NATSFailure(
         reason: "the server announces a message of \(total) bytes: at most \(Self.maximumMessageByteCount) are accepted"

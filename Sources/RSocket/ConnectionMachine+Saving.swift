@@ -86,7 +86,7 @@ extension ConnectionMachine {
   /// Creates a server's machine that continues from a saved one.
   /// - Parameter saved: must be possible.
   package init(restoring saved: Saved, limits: ConnectionLimits) {
-    precondition(saved.isPossible, "no machine was like \(saved)")
+    precondition(saved.isPossible, "an impossible state of a connection: \(saved)")
     self.init(acceptingWith: limits)
     phase = saved.isOpen ? .open : .awaitingSetup
     metadataFormat = saved.metadataFormat

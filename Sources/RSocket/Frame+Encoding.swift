@@ -106,7 +106,7 @@ extension [UInt8] {
     append(bigEndian: UInt16(type.rawValue) << 10 | flags.rawValue)
     body(&self)
     let length = count - start - FrameLayout.lengthByteCount
-    precondition(length <= FrameLayout.maximumByteCount, "a frame of \(length) bytes has no length on the wire")
+    precondition(length <= FrameLayout.maximumByteCount, "a frame of \(length) bytes exceeds the largest length")
     self[start] = UInt8(truncatingIfNeeded: length >> 16)
     self[start + 1] = UInt8(truncatingIfNeeded: length >> 8)
     self[start + 2] = UInt8(truncatingIfNeeded: length)

@@ -43,7 +43,7 @@ public struct ReconnectPolicy: Sendable {
     first: Duration = .milliseconds(100), longest: Duration = .seconds(10),
     report: @escaping @Sendable (Report) -> Void = { _ in }
   ) {
-    precondition(first > .zero, "reconnecting after \(first) would not wait")
+    precondition(first > .zero, "the first delay must be greater than zero, it is \(first)")
     self.first = first
     self.longest = max(first, longest)
     self.report = report

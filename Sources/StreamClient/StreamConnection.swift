@@ -33,7 +33,7 @@ public final class StreamConnection: Sendable {
     keepaliveInterval: Duration = .seconds(20),
     maximumLifetime: Duration = .seconds(90), maximumEventBytes: Int = 64 << 20
   ) throws(SystemError) {
-    precondition(maximumEventBytes > 0, "events of at most \(maximumEventBytes) bytes")
+    precondition(maximumEventBytes > 0, "maximumEventBytes must be at least 1, not \(maximumEventBytes)")
     let setup = Setup(
       keepaliveInterval: keepaliveInterval, maximumLifetime: maximumLifetime,
       metadataMIMEType: Self.metadataFormat.mimeType)

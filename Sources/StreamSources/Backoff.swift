@@ -7,7 +7,7 @@ public struct Backoff: Sendable, Equatable {
 
   /// - Precondition: `first` is greater than zero. A `max` below `first` counts as `first`.
   public init(first: Duration = .seconds(1), max: Duration = .seconds(300)) {
-    precondition(first > .zero, "a backoff that begins with \(first) is none")
+    precondition(first > .zero, "the first delay must be greater than zero, it is \(first)")
     self.first = first
     self.max = Swift.max(first, max)
   }

@@ -37,7 +37,7 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   ///     guard that ends the source programs when this process is killed. nil: they outlive a kill.
   /// - Throws: the system call by which the loop failed.
   public init(transfersPerHost: Int = 4, helper executable: String? = nil) throws(SystemError) {
-    precondition(transfersPerHost > 0, "a host with \(transfersPerHost) transfers is never reached")
+    precondition(transfersPerHost > 0, "transfers per host must be at least 1, not \(transfersPerHost)")
     self.transfersPerHost = transfersPerHost
     programGuard = executable.map { ProgramGuard(executable: $0) }
     loop = try EventLoop(name: "sources")
@@ -59,7 +59,7 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
 
   /// Sets the maximum number of transfers per host, at least 1. Transfers above it continue to their end.
   public func setTransfersPerHost(_ count: Int) {
-    precondition(count > 0, "a host with \(count) transfers is never reached")
+    precondition(count > 0, "transfers per host must be at least 1, not \(count)")
     loop.execute { [self] in
       transfersPerHost = count
       client?.setTransfersPerHost(count)

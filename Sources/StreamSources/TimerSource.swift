@@ -26,7 +26,7 @@ public struct TimerSource: CompositePublisher, Sendable {
   public init(every: Duration, leeway: Duration = .zero, times: Int? = nil, resumption: SourceResumption? = nil) {
     self.resumption = resumption
     interval = every.wholeNanoseconds
-    precondition(interval > 0, "a timer's interval must be more than nothing, not \(every)")
+    precondition(interval > 0, "a timer's interval must be greater than zero, it is \(every)")
     ticks = Publishers.timer(
       queue: Self.queue, interval: .nanoseconds(interval), leeway: .nanoseconds(leeway.wholeNanoseconds),
       times: times.map { .max($0) } ?? .unlimited)

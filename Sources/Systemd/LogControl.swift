@@ -75,7 +75,7 @@ import Glibc
 extension Journal {
   /// - Parameter context: the pointer that ``LogControl`` passes to C.
   fileprivate static func at(_ context: UnsafeMutableRawPointer?) -> Journal {
-    guard let context = unsafe context else { preconditionFailure("the bus calls with what it was given") }
+    guard let context = unsafe context else { preconditionFailure("a callback without context") }
     return unsafe Unmanaged<Journal>.fromOpaque(context).takeUnretainedValue()
   }
 

@@ -218,9 +218,9 @@ import Testing
     ("HMSG a 1 b 12 2097153\r\n", "the server announces a message of 2097153 bytes: at most 2097152 are accepted"),
     (
       "MSG a 1 18446744073709551616\r\n",
-      "the server breaks NATS's protocol: a message is not announced as the protocol has it"
+      "the server breaks NATS's protocol: the announcement of a message is malformed"
     ),
-    ("MSG a 1 -1\r\n", "the server breaks NATS's protocol: a message is not announced as the protocol has it"),
+    ("MSG a 1 -1\r\n", "the server breaks NATS's protocol: the announcement of a message is malformed"),
     (
       "HMSG a 1 9 4\r\n",
       "the server breaks NATS's protocol: a message is announced with headers that are larger than the message"
@@ -255,7 +255,7 @@ import Testing
     (.init(text: "INFO {}\r\n"), "the server does not support headers"),
     (
       .init(text: "HTTP/1.1 400 Bad Request\r\n\r\n"),
-      "the server breaks NATS's protocol: a line is none of the protocol"
+      "the server breaks NATS's protocol: a line is not part of the protocol"
     ),
     (.init(text: "PING\r\n"), "the server breaks NATS's protocol: it does not begin with INFO"),
     (.init(text: "-ERR 'Too \u{1B}[1mmany'\r\n"), "Too ?[1mmany"),

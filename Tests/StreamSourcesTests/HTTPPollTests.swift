@@ -450,7 +450,7 @@ import Testing
       route: .proxy(HTTPProxy(url: "http://u:secret@p")), userAgent: "a\nb")
     #expect(
       configuration.problems == [
-        "url: not an http or https URL", "timeout: must be more than nothing",
+        "url: not an http or https URL", "timeout: must be greater than zero",
         "maximum body: must not be negative", "headers: a name may have only letters, digits and !#$%&'*+-.^_`|~",
         "headers: X-Key has a control character in its value", "bearer: has a control character in it",
         "login: a user may not have a colon in it", "proxy: not a URL such as http://proxy.example.org:3128",

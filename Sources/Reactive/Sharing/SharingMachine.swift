@@ -463,8 +463,8 @@
 
   /// Stops appending. The new overflow takes effect immediately, the new start with the thaw.
   mutating func freeze(start: ShareStart, overflow: LogOverflow) {
-    precondition(demand == .oneAtATime, "what was requested exactly cannot be requested again")
-    precondition(!isFrozen, "a log is frozen once at a time")
+    precondition(demand == .oneAtATime, "a log with exact demand cannot be frozen")
+    precondition(!isFrozen, "the log is frozen already")
     (isFrozen, wasConnected) = (true, isConnected)
     self.start = start
     isLossless = overflow == .waitForSlowest

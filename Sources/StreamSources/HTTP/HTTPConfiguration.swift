@@ -56,7 +56,7 @@ public struct HTTPConfiguration: Sendable, Equatable {
   public var problems: [String] {
     var problems: [String] = []
     do throws(HTTPFailure) { _ = try HTTPURL(url) } catch { problems.append("url: \(error.sentence)") }
-    if timeout <= .zero { problems.append("timeout: must be more than nothing") }
+    if timeout <= .zero { problems.append("timeout: must be greater than zero") }
     if maximumBodyBytes < 0 { problems.append("maximum body: must not be negative") }
     for header in headers {
       if header.name.isEmpty || !header.name.utf8.allSatisfy(Self.isTokenByte) {

@@ -49,7 +49,7 @@ public struct HTTPPoll: Publisher, Sendable {
     progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
-    precondition(every > .zero, "an interval must be more than nothing, not \(every)")
+    precondition(every > .zero, "an interval must be greater than zero, it is \(every)")
     self.configuration = configuration
     self.isJSON = isJSON
     self.thread = thread

@@ -22,7 +22,7 @@ struct HostBudget<Member: AnyObject> {
   private var line: [Member] = []
 
   init(places: Int) {
-    precondition(places > 0, "a host with \(places) places is never reached")
+    precondition(places > 0, "a host must have at least 1 place, not \(places)")
     self.places = places
   }
 

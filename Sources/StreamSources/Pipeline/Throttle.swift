@@ -18,7 +18,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
     to interval: Duration, sinceLast: @escaping @Sendable () -> Duration? = { nil },
     hold: ThrottleHold = ThrottleHold(), on thread: SourceThread
   ) -> AnyPublisher<EventBatch, Never> {
-    precondition(interval > .zero, "an interval must be more than nothing, not \(interval)")
+    precondition(interval > .zero, "an interval must be greater than zero, it is \(interval)")
     return Throttle(
       upstream: self, interval: interval, sinceLast: sinceLast, hold: hold, thread: thread
     ).eraseToAnyPublisher()
