@@ -243,6 +243,7 @@ void protocol_send(sdm *c) {
     if (r->phase == READY && r->retry_at) {
       if (!now) now = now_usec();
       if (r->retry_at > now) continue;
+      r->retry_at = 0; /* also if it has no credit, and is not sent: the timer would not stop */
     }
     switch (r->kind) {
       case SUBSCRIPTION: subscription_grant((sdm_subscription *)r); break;

@@ -267,6 +267,31 @@ static void losses(void) {
   put_away(&p);
 }
 
+/* A subscription without credit has nothing to do after a stop, and so wakes nobody. */
+static void stopped_without_credit(void) {
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, true, 1);
+  struct buffer out = {0};
+  sdm_event e;
+  put_event(&out, 1, 1, NULL, 0, "x");
+  put(&p, &out);
+  EQUAL(sdm_next(s, &e), 1);
+  put_error(&p, 1, 0x203, "streamd is stopping");
+  int turns = 0;
+  for (uint64_t end = now_usec() + 400000; now_usec() < end; turns++) {
+    EQUAL(sdm_is_connected(p.c), 1);
+    if (sdm_wait(p.c, 50000) == 1) CHECK(sdm_process(p.c) >= 0);
+  }
+  CHECK(turns < 50);
+  EQUAL(sdm_request(s, 2), 0);
+  const uint8_t *content;
+  size_t size;
+  sent(&p, FRAME_REQUEST_STREAM, &content, &size);
+  expect_request(&p, "{\"from\":1,\"gaps\":true}", 2);
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
 static void closes(void) {
   const struct { uint32_t code; const char *sentence; int result; } cases[] = {
       {0x001, "the first frame is no SETUP", -EPROTO},
@@ -469,6 +494,7 @@ int main(int count, char **words) {
   violations();
   splits();
   losses();
+  stopped_without_credit();
   closes();
   too_large();
   sentences();
