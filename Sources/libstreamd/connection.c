@@ -85,7 +85,8 @@ static void update_interest(sdm *c) {
   uint32_t wanted = 0;
   if (c->state == CONNECTING) wanted = EPOLLOUT;
   if (c->state == CONNECTED && !c->is_paused) wanted |= EPOLLIN;
-  if (c->state == CONNECTED && buffer_size(&c->output) && !c->write_failed) wanted |= EPOLLOUT;
+  bool has_unsent = buffer_size(&c->output) || c->has_values;
+  if (c->state == CONNECTED && has_unsent && !c->write_failed) wanted |= EPOLLOUT;
   if (wanted == c->interest) return;
   struct epoll_event event = {.events = wanted, .data.fd = c->socket};
   int operation = !wanted ? EPOLL_CTL_DEL : c->interest ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;

@@ -442,6 +442,42 @@ static void numbers(void) {
   }
 }
 
+/* Reads all that the library has sent. */
+static size_t drain(struct peer *p) {
+  static char bytes[1 << 20];
+  size_t all = 0;
+  ssize_t count;
+  while ((count = recv(p->socket, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) all += (size_t)count;
+  return all;
+}
+
+/* Values wait for room in the output, which another call than sdm_process() then sends: the rest makes the descriptor readable. */
+static void room(void) {
+  struct peer p = connected();
+  sdm_publisher *q;
+  int size = 200 << 10;
+  CHECK(setsockopt(p.c->socket, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0); /* more than the output has room for */
+  EQUAL(sdm_publisher_new(p.c, &q, "notes", NULL), 0);
+  enum { VALUES = 200, BYTES = 10000 };
+  static char value[BYTES];
+  EQUAL(sdm_publish(q, value, BYTES), 0);
+  struct buffer out = {0};
+  frame_number(&out, 1, FRAME_REQUEST_N, 1000);
+  put(&p, &out);
+  for (int i = 1; i < VALUES; i++) EQUAL(sdm_publish(q, value, BYTES), 0);
+  CHECK(q->unsent > 10);
+  size_t all = drain(&p);
+  CHECK(buffer_size(&p.c->output) > OUTPUT_ROOM);
+  EQUAL(sdm_publish(q, value, BYTES), 0);
+  while (all < VALUES * BYTES) {
+    all += drain(&p);
+    if (all < VALUES * BYTES) EQUAL(sdm_wait(p.c, 100000), 1);
+    CHECK(sdm_process(p.c) >= 0);
+  }
+  sdm_publisher_unref(q);
+  put_away(&p);
+}
+
 /* --- KEEPALIVE --- */
 
 static void keepalive(void) {
@@ -499,6 +535,7 @@ int main(int count, char **words) {
   too_large();
   sentences();
   numbers();
+  room();
   keepalive();
   flood();
   close(listening);
