@@ -398,6 +398,8 @@ SDM_PUBLIC int sdm_process(sdm *c) {
 
 int connection_wait(sdm *c, uint64_t until) {
   int result = await(c->epoll, POLLIN, until);
+  /* Also if something has arrived: a daemon that does not stop sending would delay the end of the time without limit. */
+  if (result > 0 && until <= now_usec()) result = 0;
   if (result == 0) return fail(c, -ETIMEDOUT, "the time is over");
   return result < 0 ? fail(c, result, "%s", strerror(-result)) : 1;
 }

@@ -523,6 +523,23 @@ static void flood(void) {
   put_away(&p);
 }
 
+/* A daemon that does not stop sending delays no time limit: once the time is over, what it has sent is not read on. */
+static void chatter(void) {
+  struct peer p = connected();
+  struct buffer out = {0};
+  sdm_publisher *q;
+  EQUAL(sdm_publisher_new(p.c, &q, "notes", "me"), 0);
+  for (int i = 0; i < 10000; i++) frame_keepalive(&out, false, NULL, 0);
+  CHECK(buffer_size(&out) > READ_BYTES);
+  EQUAL(send(p.socket, buffer_content(&out), buffer_size(&out), MSG_DONTWAIT), buffer_size(&out));
+  EQUAL(sdm_flush(q, 0), -ETIMEDOUT);
+  EQUAL(sdm_wait(p.c, 0), 1);
+  EQUAL(sdm_process(p.c), 1);
+  buffer_clear(&out);
+  sdm_publisher_unref(q);
+  put_away(&p);
+}
+
 int main(int count, char **words) {
   CHECK(count == 2);
   snprintf(path, sizeof path, "%s", words[1]);
@@ -538,6 +555,7 @@ int main(int count, char **words) {
   room();
   keepalive();
   flood();
+  chatter();
   close(listening);
   return 0;
 }
