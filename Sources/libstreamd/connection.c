@@ -418,14 +418,15 @@ static bool has_more_than_nudge(sdm *c) {
 
 SDM_PUBLIC int sdm_wait(sdm *c, uint64_t usec) {
   if (!c) return -EINVAL;
-  uint64_t until = deadline(usec);
-  for (;;) {
+  uint64_t until = deadline(usec), timer_at = c->timer_at;
+  int result;
+  do {
     if (c->state == OVER || (c->is_due && c->state == CONNECTED)) return 1;
-    int result = await(c->epoll, POLLIN, until);
-    if (result < 0) return fail(c, result, "%s", strerror(-result));
-    if (result == 0) return 0;
-    if (has_more_than_nudge(c)) return 1;
-  }
+    result = await(c->epoll, POLLIN, until);
+    if (result > 0 && has_more_than_nudge(c)) return 1;
+  } while (result > 0);
+  set_timer(c, timer_at, now_usec()); /* a program that polls next needs the nudge */
+  return result < 0 ? fail(c, result, "%s", strerror(-result)) : 0;
 }
 
 SDM_PUBLIC int sdm_get_fd(sdm *c) { return c ? c->epoll : -EINVAL; }

@@ -292,6 +292,29 @@ static void stopped_without_credit(void) {
   put_away(&p);
 }
 
+/* sdm_wait() ignores what only a poll loop has to be woken for; afterwards the loop is woken nevertheless. */
+static void wait_then_poll(void) {
+  struct peer p = connected();
+  sdm_options o = SDM_OPTIONS_INIT;
+  o.window = 2;
+  sdm_subscription *s = NULL;
+  EQUAL(sdm_subscribe(p.c, &s, "quotes", &o), 0);
+  struct buffer out = {0};
+  sdm_event e;
+  for (uint64_t i = 1; i <= 2; i++) put_event(&out, 1, i, NULL, 0, "x");
+  put(&p, &out);
+  EQUAL(sdm_wait(p.c, 20000), 0);
+  for (int i = 0; i < 2; i++) EQUAL(sdm_next(s, &e), 1);
+  struct pollfd one = {.fd = sdm_get_fd(p.c), .events = POLLIN};
+  EQUAL(poll(&one, 1, 100), 1);
+  sdm_process(p.c);
+  const uint8_t *content;
+  size_t size;
+  sent(&p, FRAME_REQUEST_N, &content, &size);
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
 static void closes(void) {
   const struct { uint32_t code; const char *sentence; int result; } cases[] = {
       {0x001, "the first frame is no SETUP", -EPROTO},
@@ -548,6 +571,7 @@ int main(int count, char **words) {
   splits();
   losses();
   stopped_without_credit();
+  wait_then_poll();
   closes();
   too_large();
   sentences();
