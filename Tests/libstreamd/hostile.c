@@ -1,121 +1,9 @@
-/* The library against a daemon that this program plays, byte by byte, in one thread: what violates the protocol, what is lost and
- * resumed, and the sentences that tell refusals apart. `run` compiles it with KEEPALIVE and lifetimes of 0.2 s and 0.6 s. */
-#include "check.h"
-#include "internal.h"
+/* The library against the daemon of peer.h: what violates the protocol, what is lost and resumed, and the sentences that tell
+ * refusals apart. */
+#include "peer.h"
 
 #include <poll.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-static char path[108];
-static int listening;
-
-struct peer {
-  sdm *c;
-  int socket;
-  struct buffer input; /* what the library has sent */
-};
-
-static void listen_at(void) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  memcpy(address.sun_path, path, strlen(path));
-  listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  unlink(path);
-  CHECK(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, 8) == 0);
-}
-
-static void take_socket(struct peer *p) {
-  struct pollfd one = {.fd = listening, .events = POLLIN};
-  CHECK(poll(&one, 1, 10000) == 1);
-  p->socket = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
-  CHECK(p->socket >= 0);
-  buffer_clear(&p->input);
-}
-
-static struct peer connected(void) {
-  struct peer p = {0};
-  EQUAL(sdm_connect(&p.c, path), 0);
-  take_socket(&p);
-  return p;
-}
-
-static void put_away(struct peer *p) {
-  close(p->socket);
-  buffer_clear(&p->input);
-  sdm_unref(p->c);
-}
-
-/* Sends bytes; the library processes them meanwhile. */
-static void put_bytes(struct peer *p, const void *bytes, size_t size) {
-  for (size_t sent = 0; sent < size;) {
-    ssize_t count = send(p->socket, (const char *)bytes + sent, size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count < 0 && errno != EAGAIN) return; /* the library has closed */
-    if (count > 0) sent += (size_t)count;
-    while (sdm_process(p->c) > 0) {}
-  }
-}
-
-static void put(struct peer *p, struct buffer *out) {
-  put_bytes(p, buffer_content(out), buffer_size(out));
-  buffer_clear(out);
-}
-
-static void put_frame(struct buffer *out, uint32_t id, unsigned type, unsigned flags, const void *content, size_t size) {
-  buffer_put(out, size + 6, 3);
-  buffer_put(out, id, 4);
-  buffer_put(out, type << 10 | flags, 2);
-  buffer_append(out, content, size);
-}
-
-/* An event with 16 bytes of metadata and `more` of them. */
-static void put_event(struct buffer *out, uint32_t id, uint64_t number, const void *more, size_t more_size, const char *data) {
-  struct buffer content = {0};
-  buffer_put(&content, 16 + more_size, 3);
-  buffer_put(&content, number, 8);
-  buffer_put(&content, 1000 + number, 8);
-  buffer_append(&content, more, more_size);
-  buffer_append(&content, data, strlen(data));
-  put_frame(out, id, FRAME_PAYLOAD, FLAG_NEXT | FLAG_METADATA, buffer_content(&content), buffer_size(&content));
-  buffer_clear(&content);
-}
-
-static void put_error(struct peer *p, uint32_t id, uint32_t code, const char *sentence) {
-  struct buffer out = {0};
-  frame_error(&out, id, code, sentence);
-  put(p, &out);
-}
-
-/* The next frame that the library has sent, of this type; others before it are skipped. */
-static struct frame sent(struct peer *p, unsigned type, const uint8_t **content, size_t *size) {
-  for (;;) {
-    const uint8_t *bytes = buffer_content(&p->input);
-    size_t have = buffer_size(&p->input), length = have >= 3 ? (size_t)number_at(bytes, 3) : SIZE_MAX;
-    if (have >= 3 && length <= have - 3) {
-      struct frame f = {.id = (uint32_t)number_at(bytes + 3, 4), .type = (unsigned)number_at(bytes + 7, 2) >> 10,
-                        .flags = (unsigned)number_at(bytes + 7, 2) & 0x3ff};
-      *content = bytes + 9;
-      *size = length - 6;
-      p->input.start += 3 + length; /* the bytes stay where they are */
-      if (f.type == type) return f;
-      continue;
-    }
-    struct pollfd one = {.fd = p->socket, .events = POLLIN};
-    while (poll(&one, 1, 10) == 0) CHECK(sdm_process(p->c) > INT32_MIN);
-    uint8_t *room = buffer_reserve(&p->input, 65536);
-    ssize_t count = recv(p->socket, room, 65536, 0);
-    CHECK(count > 0);
-    p->input.end += (size_t)count;
-  }
-}
-
-static sdm_subscription *subscribed(struct peer *p, bool reconnect, uint32_t credit) {
-  sdm_subscription *s = NULL;
-  sdm_options o = SDM_OPTIONS_INIT;
-  o.reconnect = reconnect;
-  EQUAL(sdm_subscribe(p->c, &s, "quotes", &o), 0);
-  EQUAL(sdm_request(s, credit), 0);
-  return s;
-}
 
 /* --- violations --- */
 
@@ -347,23 +235,6 @@ static void closes(void) {
   sdm_unref(p.c);
 }
 
-/* A first value over `max_request` ends its publisher, and is a loss for others. */
-static void too_large(void) {
-  struct peer p = connected();
-  sdm_publisher *q;
-  sdm_subscription *s = subscribed(&p, true, 4);
-  EQUAL(sdm_publisher_new(p.c, &q, "notes", NULL), 0);
-  EQUAL(sdm_publish(q, "value", 5), 0);
-  put_error(&p, 0, 0x101, "the fragments up to request 3 exceed the limit of 1048576 bytes");
-  EQUAL(sdm_flush(q, PATIENCE), -EMSGSIZE);
-  EQUAL(sdm_is_connected(p.c), 0);
-  sdm_event e;
-  EQUAL(sdm_next(s, &e), 0);
-  sdm_publisher_unref(q);
-  sdm_subscription_unref(s);
-  put_away(&p);
-}
-
 static void sentences(void) {
   const struct { uint32_t code; const char *sentence; int result; } cases[] = {
       {0x201, "the program ended", -EIO},
@@ -401,103 +272,6 @@ static void sentences(void) {
   EQUAL(next_of(p.c, s, &e), -EIO);
   SAYS(p.c, "one line \xc3\xa4 ? ??");
   sdm_subscription_unref(s);
-  put_away(&p);
-}
-
-/* --- publishers --- */
-
-static void put_numbers(struct peer *p, uint64_t confirmed, uint64_t next) {
-  struct buffer content = {0}, out = {0};
-  buffer_put(&content, confirmed, 8);
-  if (next) buffer_put(&content, next, 8);
-  put_frame(&out, 1, FRAME_PAYLOAD, FLAG_NEXT, buffer_content(&content), buffer_size(&content));
-  frame_number(&out, 1, FRAME_REQUEST_N, 8);
-  put(p, &out);
-  buffer_clear(&content);
-}
-
-static void numbers(void) {
-  struct peer p = connected();
-  sdm_publisher *q;
-  const uint8_t *content;
-  size_t size;
-  uint64_t number = 0;
-  EQUAL(sdm_publisher_new(p.c, &q, "notes", "me"), 0);
-  for (int i = 0; i < 3; i++) EQUAL(sdm_publish(q, "value", 5), 0);
-  sent(&p, FRAME_REQUEST_CHANNEL, &content, &size);
-  CHECK(size > 10 && memcmp(content + size - 10, "\0\0\0\0\0\0\0\1me", 10) == 0);
-  put_numbers(&p, 40, 42); /* of a former run: 41 waits for space */
-  EQUAL(sdm_confirmed(q, &number), 0);
-  EQUAL(number, 40);
-  for (int i = 0; i < 3; i++) sent(&p, FRAME_PAYLOAD, &content, &size);
-  put_numbers(&p, 42, 0);
-  EQUAL(sdm_confirmed(q, &number), 0);
-  EQUAL(number, 42);
-  close(p.socket);
-  while (sdm_is_connected(p.c) == 1) sdm_process(p.c);
-  while (sdm_is_connected(p.c) == 0) {
-    CHECK(sdm_wait(p.c, PATIENCE) == 1);
-    sdm_process(p.c);
-  }
-  take_socket(&p);
-  sent(&p, FRAME_REQUEST_CHANNEL, &content, &size);
-  CHECK(memcmp(content + size - 10, "\0\0\0\0\0\0\0\x2bme", 10) == 0);
-  put_numbers(&p, 43, 44);
-  sent(&p, FRAME_PAYLOAD, &content, &size); /* the last value alone */
-  CHECK(size == 5);
-  put_numbers(&p, 44, 0);
-  EQUAL(sdm_flush(q, 0), 0);
-  put_numbers(&p, 45, 0);
-  EQUAL(sdm_flush(q, 0), -EPROTO);
-  SAYS(p.c, "the daemon confirms a value that was not sent");
-  sdm_publisher_unref(q);
-  put_away(&p);
-
-  const struct { uint64_t confirmed, next; int result; } cases[] = {
-      {0, 0, -EPROTO}, {5, 5, -EPROTO}, {0, (UINT64_C(1) << 62) + 1, -EPROTO}, {UINT64_MAX, UINT64_MAX, -EPROTO}};
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    p = connected();
-    EQUAL(sdm_publisher_new(p.c, &q, "notes", "me"), 0);
-    put_numbers(&p, cases[i].confirmed, cases[i].next);
-    EQUAL(sdm_flush(q, PATIENCE), cases[i].result);
-    sdm_publisher_unref(q);
-    put_away(&p);
-  }
-}
-
-/* Reads all that the library has sent. */
-static size_t drain(struct peer *p) {
-  static char bytes[1 << 20];
-  size_t all = 0;
-  ssize_t count;
-  while ((count = recv(p->socket, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) all += (size_t)count;
-  return all;
-}
-
-/* Values wait for room in the output, which another call than sdm_process() then sends: the rest makes the descriptor readable. */
-static void room(void) {
-  struct peer p = connected();
-  sdm_publisher *q;
-  int size = 200 << 10;
-  CHECK(setsockopt(p.c->socket, SOL_SOCKET, SO_SNDBUF, &size, sizeof size) == 0); /* more than the output has room for */
-  EQUAL(sdm_publisher_new(p.c, &q, "notes", NULL), 0);
-  enum { VALUES = 200, BYTES = 10000 };
-  static char value[BYTES];
-  EQUAL(sdm_publish(q, value, BYTES), 0);
-  struct buffer out = {0};
-  frame_number(&out, 1, FRAME_REQUEST_N, 1000);
-  put(&p, &out);
-  for (int i = 1; i < VALUES; i++) EQUAL(sdm_publish(q, value, BYTES), 0);
-  CHECK(q->unsent > 10);
-  size_t all = drain(&p);
-  CHECK(buffer_size(&p.c->output) > OUTPUT_ROOM);
-  EQUAL(sdm_publish(q, value, BYTES), 0);
-  while (all < VALUES * BYTES) {
-    all += drain(&p);
-    if (all < VALUES * BYTES) EQUAL(sdm_wait(p.c, 100000), 1);
-    CHECK(sdm_process(p.c) >= 0);
-  }
-  sdm_publisher_unref(q);
   put_away(&p);
 }
 
@@ -565,8 +339,7 @@ static void chatter(void) {
 
 int main(int count, char **words) {
   CHECK(count == 2);
-  snprintf(path, sizeof path, "%s", words[1]);
-  listen_at();
+  listen_at(words[1]);
   violations();
   splits();
   losses();
@@ -580,6 +353,6 @@ int main(int count, char **words) {
   keepalive();
   flood();
   chatter();
-  close(listening);
+  stop_listening();
   return 0;
 }
