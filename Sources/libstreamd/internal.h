@@ -237,7 +237,7 @@ struct sdm {
   bool write_failed;          /* what it has sent can still be read */
   bool is_paused;             /* the socket is not read */
   bool is_blocking;           /* a call waits: the socket is read whatever waits to be taken */
-  bool has_values;            /* values with credit wait for room in the output */
+  bool has_values;            /* values that may be sent wait for room in the output */
   bool is_due;                /* sdm_next() has made work for sdm_process() */
   bool is_reported;           /* sdm_process() has returned how it ended */
   uint32_t interest;          /* of epoll in the socket */

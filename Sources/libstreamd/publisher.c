@@ -139,6 +139,10 @@ void publisher_resume(sdm_publisher *p) {
 static void open_request(sdm_publisher *p) {
   sdm *c = p->r.c;
   if (!p->name && !p->unsent) return;
+  if (!p->name && buffer_size(&c->output) >= OUTPUT_ROOM) {
+    c->has_values = true;
+    return;
+  }
   uint32_t id = new_id(c);
   if (!id) {
     request_end(&p->r, -EDQUOT, "the connection has no request id left");

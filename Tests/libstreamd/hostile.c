@@ -350,6 +350,7 @@ int main(int count, char **words) {
   sentences();
   numbers();
   room();
+  first_values();
   keepalive();
   flood();
   chatter();

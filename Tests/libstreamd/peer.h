@@ -31,4 +31,5 @@ void stop_listening(void);
 void too_large(void);
 void numbers(void);
 void room(void);
+void first_values(void);
 #endif

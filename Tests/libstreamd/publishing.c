@@ -115,3 +115,29 @@ void room(void) {
   sdm_publisher_unref(q);
   put_away(&p);
 }
+
+/* First values, which go with their requests, wait for room as well: no number of them is a daemon that does not read. */
+void first_values(void) {
+  struct peer p = connected();
+  enum { PUBLISHERS = 8, BYTES = 5 << 20 };
+  sdm_publisher *publishers[PUBLISHERS];
+  char *value = calloc(1, BYTES);
+  CHECK(value);
+  for (int i = 0; i < PUBLISHERS; i++) {
+    EQUAL(sdm_publisher_new(p.c, &publishers[i], "notes", NULL), 0);
+    EQUAL(sdm_publish(publishers[i], value, BYTES), 0);
+    CHECK(sdm_process(p.c) >= 0);
+    EQUAL(sdm_is_connected(p.c), 1);
+  }
+  struct buffer out = {0};
+  size_t all = 0;
+  while (all < (size_t)PUBLISHERS * BYTES) {
+    all += drain(&p);
+    frame_keepalive(&out, false, NULL, 0); /* a sign of life */
+    put(&p, &out);
+    CHECK(buffer_size(&p.c->output) < OUTPUT_LIMIT / 2);
+  }
+  for (int i = 0; i < PUBLISHERS; i++) sdm_publisher_unref(publishers[i]);
+  free(value);
+  put_away(&p);
+}
