@@ -212,13 +212,14 @@ static bool reconnect(sdm *c, uint64_t now) {
   return true;
 }
 
-/* Waits for a readable descriptor. 1; 0: the time is over; -EINTR. */
+/* Waits for a readable descriptor. 1; 0: the time is over; -EINTR, -EBADF. */
 static int await(int descriptor, short events, uint64_t until) {
   uint64_t now = now_usec();
   uint64_t left = until == NEVER ? UINT64_C(86400000000) : until > now ? until - now : 0;
   struct timespec time = {.tv_sec = (time_t)(left / 1000000), .tv_nsec = (long)(left % 1000000) * 1000};
   struct pollfd one = {.fd = descriptor, .events = events};
   int result = ppoll(&one, 1, left > UINT64_C(86400000000) || until == NEVER ? NULL : &time, NULL);
+  if (result > 0 && (one.revents & POLLNVAL)) return -EBADF; /* the program has closed it */
   return result < 0 ? -errno : result;
 }
 

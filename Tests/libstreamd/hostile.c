@@ -337,6 +337,18 @@ static void chatter(void) {
   put_away(&p);
 }
 
+/* A program that closes descriptors which are not its own gets errors, and no call that never returns. */
+static void closed_descriptors(void) {
+  struct peer p = connected();
+  sdm_event e;
+  sdm_set_timeout(p.c, 1000000);
+  sdm_process(p.c);
+  close(sdm_get_fd(p.c));
+  EQUAL(sdm_wait(p.c, 1000000), -EBADF);
+  EQUAL(sdm_get(p.c, "quotes", &e), -EBADF);
+  put_away(&p);
+}
+
 int main(int count, char **words) {
   CHECK(count == 2);
   listen_at(words[1]);
@@ -354,6 +366,7 @@ int main(int count, char **words) {
   keepalive();
   flood();
   chatter();
+  closed_descriptors();
   stop_listening();
   return 0;
 }
