@@ -150,12 +150,23 @@ static void end(sdm *c, int code, const char *reason) {
 
 /* --- connecting --- */
 
+/* While no daemon listens at a port of this host, the kernel may give that port to this socket, which is then its own peer. */
+static int check_peer(sdm *c) {
+  struct sockaddr_storage own, peer;
+  socklen_t own_size = sizeof own, peer_size = sizeof peer;
+  if (getsockname(c->socket, (struct sockaddr *)&own, &own_size) < 0) return 0;
+  if (getpeername(c->socket, (struct sockaddr *)&peer, &peer_size) < 0) return 0;
+  if (own_size != peer_size || memcmp(&own, &peer, own_size) != 0) return 0;
+  close_socket(c);
+  return -ECONNREFUSED;
+}
+
 /* Returns 0 if the connection is made, 1 if it is being made, or a negative errno. */
 static int begin_connect(sdm *c) {
   const struct sockaddr *address = (const struct sockaddr *)&c->addresses[c->address_index];
   c->socket = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (c->socket < 0) return -errno;
-  if (connect(c->socket, address, c->address_size[c->address_index]) == 0) return 0;
+  if (connect(c->socket, address, c->address_size[c->address_index]) == 0) return check_peer(c);
   if (errno == EINPROGRESS || errno == EINTR) return 1;
   int code = -errno;
   close_socket(c);
@@ -169,7 +180,7 @@ static int check_connect(sdm *c) {
   int code = 0;
   socklen_t size = sizeof code;
   if (getsockopt(c->socket, SOL_SOCKET, SO_ERROR, &code, &size) < 0) code = errno;
-  if (code == 0) return 0;
+  if (code == 0) return check_peer(c);
   close_socket(c);
   return -code;
 }

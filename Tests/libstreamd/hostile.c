@@ -2,6 +2,7 @@
  * refusals apart. */
 #include "peer.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -349,6 +350,27 @@ static void closed_descriptors(void) {
   put_away(&p);
 }
 
+/* While no daemon listens at a port of this host, the kernel may give that port to the connecting socket itself. */
+static void own_peer(void) {
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, true, 1);
+  close(p.socket);
+  while (sdm_is_connected(p.c) == 1) sdm_process(p.c);
+  struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof own;
+  int alone = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(bind(alone, (struct sockaddr *)&own, size) == 0 && getsockname(alone, (struct sockaddr *)&own, &size) == 0);
+  CHECK(connect(alone, (struct sockaddr *)&own, size) == 0);
+  p.c->state = CONNECTING;
+  p.c->socket = alone;
+  p.c->connect_until = UINT64_MAX;
+  CHECK(sdm_process(p.c) >= 0);
+  EQUAL(sdm_is_connected(p.c), 0);
+  p.socket = -1;
+  sdm_subscription_unref(s);
+  put_away(&p);
+}
+
 int main(int count, char **words) {
   CHECK(count == 2);
   listen_at(words[1]);
@@ -367,6 +389,7 @@ int main(int count, char **words) {
   flood();
   chatter();
   closed_descriptors();
+  own_peer();
   stop_listening();
   return 0;
 }
