@@ -402,6 +402,7 @@ int connection_work(sdm *c) {
 SDM_PUBLIC int sdm_process(sdm *c) {
   if (!c) return -EINVAL;
   int did = process(c);
+  c->has_news = false; /* the program takes it now */
   if (c->state != OVER) return did;
   c->is_reported = true;
   set_timer(c, NEVER, 0);
@@ -414,6 +415,11 @@ int connection_wait(sdm *c, uint64_t until) {
   if (result > 0 && until <= now_usec()) result = 0;
   if (result == 0) return fail(c, -ETIMEDOUT, "the time is over");
   return result < 0 ? fail(c, result, "%s", strerror(-result)) : 1;
+}
+
+void connection_waited(sdm *c) {
+  uint64_t now = now_usec();
+  if (c->has_news) set_timer(c, now, now);
 }
 
 /* Whether the descriptor is readable for more than a nudge; if it is one, switches it off. */

@@ -52,6 +52,7 @@ SDM_PUBLIC int sdm_get(sdm *c, const char *stream, sdm_event *e) {
     connection_work(c);
     if (g->r.phase != ENDED) result = connection_wait(c, until);
   }
+  connection_waited(c);
   if (result >= 0 && !g->is_done) {
     result = outcome_of(&g->r);
     if (result == -ENODATA) result = fail(c, -ENODATA, "the stream has ended without an event");

@@ -239,6 +239,7 @@ struct sdm {
   bool is_blocking;           /* a call waits: the socket is read whatever waits to be taken */
   bool has_values;            /* values that may be sent wait for room in the output */
   bool is_due;                /* sdm_next() has made work for sdm_process() */
+  bool has_news;              /* a subscription has received something since the last sdm_process() */
   bool is_reported;           /* sdm_process() has returned how it ended */
   uint32_t interest;          /* of epoll in the socket */
   struct sockaddr_storage addresses[ADDRESSES];
@@ -282,4 +283,5 @@ uint64_t deadline(uint64_t usec);
 bool connection_flush(sdm *c);               /* writes what the socket takes; whether it took anything */
 int connection_work(sdm *c);                 /* as sdm_process(), for calls that block */
 int connection_wait(sdm *c, uint64_t until); /* for them: 1; -ETIMEDOUT, -EINTR */
+void connection_waited(sdm *c);              /* at their end: wakes a poll loop for what a subscription has received */
 #endif

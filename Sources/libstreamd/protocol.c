@@ -61,6 +61,7 @@ void request_closed(struct request *r) {
 void request_end(struct request *r, int code, const char *sentence) {
   request_closed(r);
   r->phase = ENDED;
+  if (r->kind == SUBSCRIPTION) r->c->has_news = true;
   r->outcome = code;
   r->sentence = strdup(sentence);
 }

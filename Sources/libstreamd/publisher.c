@@ -238,8 +238,7 @@ static bool is_flushed(const sdm_publisher *p) {
   return !p->unsent && p->confirmed == p->queued;
 }
 
-SDM_PUBLIC int sdm_flush(sdm_publisher *p, uint64_t usec) {
-  if (!p) return -EINVAL;
+static int flush(sdm_publisher *p, uint64_t usec) {
   sdm *c = p->r.c;
   uint64_t until = deadline(usec);
   while (p->r.phase != ENDED && !is_flushed(p)) {
@@ -251,6 +250,13 @@ SDM_PUBLIC int sdm_flush(sdm_publisher *p, uint64_t usec) {
     if (result < 0) return result;
   }
   return p->r.phase == ENDED ? outcome_of(&p->r) : 0;
+}
+
+SDM_PUBLIC int sdm_flush(sdm_publisher *p, uint64_t usec) {
+  if (!p) return -EINVAL;
+  int result = flush(p, usec);
+  connection_waited(p->r.c);
+  return result;
 }
 
 SDM_PUBLIC int sdm_confirmed(sdm_publisher *p, uint64_t *number) {

@@ -97,7 +97,8 @@ int sdm_is_connected(sdm *c);                   /* 1; 0 while it reconnects; -EC
 int sdm_set_timeout(sdm *c, uint64_t usec);     /* for sdm_get(); without limit by default */
 /* One descriptor for the life of c, the same over reconnects; readable when sdm_process() has work, timers (keepalive, reconnect) included.
  * sdm_next() makes no system call. So while only taking events can continue a subscription, it is also readable at once if some were
- * taken since the last sdm_process(), else after 1 ms to 1 s: the credit that they renew must be sent. */
+ * taken since the last sdm_process(), else after 1 ms to 1 s: the credit that they renew must be sent. It is readable as well if
+ * sdm_get() or sdm_flush() have received something for a subscription. */
 int sdm_get_fd(sdm *c);
 int sdm_get_events(sdm *c);                     /* what to poll it for: POLLIN */
 /* Receives and sends what is possible without blocking. 1: something was done, 0: nothing; an error: the connection has ended. */

@@ -61,6 +61,7 @@ static const char *keep(sdm_subscription *s, struct record record, const uint8_t
   if (record.size) memcpy(last->bytes + last->end + sizeof record, data, record.size);
   last->end += bytes;
   s->untaken++;
+  s->r.c->has_news = true;
   s->untaken_bytes += bytes;
   s->r.c->untaken_bytes += bytes;
   if (bytes > s->largest) s->largest = bytes;

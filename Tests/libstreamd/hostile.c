@@ -204,6 +204,31 @@ static void wait_then_poll(void) {
   put_away(&p);
 }
 
+/* What arrives for a subscription while another call waits: a poll loop is woken to take it, or its end. */
+static void flush_then_poll(void) {
+  for (int ends = 0; ends < 2; ends++) {
+    struct peer p = connected();
+    sdm_subscription *s = subscribed(&p, true, 4);
+    sdm_publisher *q;
+    EQUAL(sdm_publisher_new(p.c, &q, "notes", "me"), 0);
+    struct buffer out = {0};
+    sdm_event e;
+    if (ends) put_frame(&out, 1, FRAME_PAYLOAD, FLAG_COMPLETE, "", 0);
+    else put_event(&out, 1, 1, NULL, 0, "x");
+    EQUAL(send(p.socket, buffer_content(&out), buffer_size(&out), 0), buffer_size(&out));
+    EQUAL(sdm_flush(q, 0), -ETIMEDOUT);
+    struct pollfd one = {.fd = sdm_get_fd(p.c), .events = POLLIN};
+    EQUAL(poll(&one, 1, 50), 1);
+    EQUAL(sdm_process(p.c), 0);
+    EQUAL(sdm_next(s, &e), ends ? -ENODATA : 1);
+    EQUAL(poll(&one, 1, 0), 0);
+    buffer_clear(&out);
+    sdm_publisher_unref(q);
+    sdm_subscription_unref(s);
+    put_away(&p);
+  }
+}
+
 static void closes(void) {
   const struct { uint32_t code; const char *sentence; int result; } cases[] = {
       {0x001, "the first frame is no SETUP", -EPROTO},
@@ -379,6 +404,7 @@ int main(int count, char **words) {
   losses();
   stopped_without_credit();
   wait_then_poll();
+  flush_then_poll();
   closes();
   too_large();
   sentences();
