@@ -155,6 +155,9 @@ let package = Package(
       ],
       exclude: ["Fixtures"],
       swiftSettings: settings),
+    .executableTarget(
+      name: "conformancedriver", dependencies: ["Reactive", "StreamClient"], path: "Tests/Conformance/Driver",
+      swiftSettings: settings),
     .target(
       name: "ClientTestSupport", dependencies: ["RSocket", "Reactive", "StreamClient", "StreamRuntime", "TestSupport"],
       path: "Tests/ClientTestSupport", swiftSettings: settings),

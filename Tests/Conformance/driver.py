@@ -1,0 +1,121 @@
+"""The Python package as README.md beside this file describes a driver."""
+
+import datetime
+import sys
+import urllib.parse
+
+import streamd
+
+KINDS = {
+    streamd.NotFound: "not-found",
+    streamd.AccessDenied: "access-denied",
+    streamd.Lagged: "lagged",
+    streamd.Invalid: "invalid",
+    streamd.NotSupported: "not-supported",
+    streamd.LimitExceeded: "limit",
+    streamd.Canceled: "canceled",
+    streamd.SourceFailed: "source-failed",
+    streamd.ConnectionLost: "connection-lost",
+    streamd.ProtocolError: "protocol",
+}
+
+
+def quoted(value):
+    return urllib.parse.quote(value, safe="")
+
+
+def failure(verb, error):
+    return f"{verb} kind={KINDS.get(type(error), 'other')} sentence={quoted(str(error))}"
+
+
+def described(event):
+    gap = "unknown" if event.gap is None else event.gap
+    data = "" if event.is_marker else f" data={quoted(event.data)}"
+    return f"{'marker' if event.is_marker else 'event'} id={event.id} time={event.time_us} left_out={event.left_out} gap={gap}{data}"
+
+
+def since_of(start, number):
+    match start:
+        case "id":
+            return number
+        case "time":
+            return datetime.datetime.fromtimestamp(0, datetime.timezone.utc) + datetime.timedelta(microseconds=number)
+        case "ago":
+            return datetime.timedelta(microseconds=number)
+    return None
+
+
+class Driver:
+    def __init__(self):
+        self.objects = {}
+
+    def connect(self, words):
+        self.objects[words["connection"]] = streamd.connect(words["address"].decode())
+        return "ok"
+
+    def subscribe(self, words):
+        options = {"credit": int(words["window"])}
+        start = words.get("from", b"replay").decode()
+        since = since_of(start, int(words.get("since", 0)))
+        options |= {"start": start} if since is None else {"since": since}
+        options |= {name: words[name].decode() for name in ("on_lag", "where") if name in words}
+        self.objects[words["subscription"]] = self.objects[words["connection"]].subscribe(
+            words["stream"].decode(), marker="marker" in words, reconnect="reconnect" in words, **options)
+        return "ok"
+
+    def next(self, words):
+        try:
+            return described(self.objects[words["subscription"]].next(int(words["wait"]) / 1000))
+        except streamd.Timeout:
+            return "nothing"
+        except EOFError:
+            return "end kind=complete"
+        except streamd.Error as error:
+            return failure("end", error)
+
+    def get(self, words):
+        return described(self.objects[words["connection"]].get(words["stream"].decode(), timeout=int(words["wait"]) / 1000))
+
+    def publisher(self, words):
+        self.objects[words["publisher"]] = self.objects[words["connection"]].publisher(words["stream"].decode(), name=words.get("name"))
+        return "ok"
+
+    def publish(self, words):
+        self.objects[words["publisher"]].send(words["data"])
+        return "ok"
+
+    def finish(self, words):
+        self.objects[words["publisher"]].flush(int(words["wait"]) / 1000)
+        return "ok"
+
+    def confirmed(self, words):
+        return f"number number={self.objects[words['publisher']].confirmed}"
+
+    def close(self, words):
+        [number] = words.values()
+        self.objects.pop(number).close()
+        return "ok"
+
+    def answer(self, line):
+        verb, *pairs = line.split()
+        words = {key: urllib.parse.unquote_to_bytes(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+        try:
+            return getattr(self, verb)(words)
+        except streamd.Timeout:
+            return "nothing"
+        except streamd.Error as error:
+            return failure("error", error)
+
+
+def main():
+    driver = Driver()
+    print("conformance 1 confirmed keepalive", flush=True)
+    for line in sys.stdin:
+        if line.strip() == "quit":
+            print("ok", flush=True)
+            return
+        print(driver.answer(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
