@@ -8,7 +8,7 @@ import threading
 
 from daemon import Failure
 
-SETUP, KEEPALIVE, REQUEST_RESPONSE, REQUEST_STREAM, REQUEST_CHANNEL, REQUEST_N, CANCEL, PAYLOAD, ERROR = 1, 3, 4, 6, 7, 8, 9, 10, 11
+KEEPALIVE, REQUEST_RESPONSE, REQUEST_STREAM, REQUEST_CHANNEL, REQUEST_N, CANCEL, PAYLOAD, ERROR = 3, 4, 6, 7, 8, 9, 10, 11
 
 # A frame arrives within milliseconds; a slow machine gets this.
 FRAME_SECONDS = 30

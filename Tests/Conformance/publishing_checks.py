@@ -4,8 +4,8 @@ import os
 
 from daemon import expect
 from proxy import PAYLOAD, REQUEST_CHANNEL
-from subscription_checks import must_be, numbers, page
-from trial import check
+from trial import ALL, check, must_be, numbers, page
+
 
 @check()
 def publishes(trial):
@@ -57,7 +57,7 @@ def holds_back(trial):
     """a stream that drops nothing holds its publisher back, and has every value"""
     connection = trial.connect()
     reader = trial.subscribe("lossless", connection, window=1)
-    reader.must_be_quiet()
+    trial.settle(connection)
     sender = trial.publisher("lossless", connection)
     sender.publish(*numbers(50))
     must_be(reader.take(50), numbers(50))
@@ -170,6 +170,26 @@ def named_over_a_kill(trial):
         trial.daemon.begin()
     sender.finish()
     must_be(trial.stored("notes", 100), numbers(100))
+
+
+@check()
+def named_over_a_loss_of_events(trial):
+    """over a kill that the stream does not survive, a named publisher continues, or ends because values may be lost or repeated"""
+    connection = trial.connect(trial.daemon.socket)
+    sender = trial.publisher("volatile", connection, name="one")
+    sender.publish(*numbers(5))
+    must_be(trial.subscribe("volatile", connection, **ALL).take(5), numbers(5))
+    trial.daemon.kill()
+    trial.daemon.begin()
+    sender.publish(*numbers(5, 6))
+    reply = trial.driver.ask("finish", publisher=sender.number, wait="30000")
+    if reply.verb != "ok":
+        return reply.must_fail("canceled", "discarded the name")
+    reader, found = trial.subscribe("volatile", trial.connect(trial.daemon.socket), marker=True, **ALL), []
+    while (reply := reader.next()).verb == "event":
+        found.append(reply.data.decode())
+    again = found[:-5]  # those whose confirmation the client does not have
+    expect(found[-5:] == numbers(5, 6) and again == numbers(5)[5 - len(again):], f"the events are {found}")
 
 
 @check("confirmed")

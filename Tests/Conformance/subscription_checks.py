@@ -1,39 +1,13 @@
-"""What must hold for subscriptions and requests for one value."""
+"""What must hold for the events of subscriptions, and for their ends."""
 
 import json
-import os
 import time
 
 from daemon import expect
-from proxy import CANCEL, ERROR, KEEPALIVE, REQUEST_RESPONSE, REQUEST_STREAM, encoded
-from trial import check
+from proxy import CANCEL, ERROR, REQUEST_STREAM, encoded
+from trial import ALL, check, must_be, numbers, page, quote
 
 APPLICATION_ERROR = 0x201
-RESPOND = 0x80
-
-# Every stored event.
-ALL = {"from_": "ago", "since": 3_600_000_000}
-
-def numbers(count, first=1):
-    return [str(number) for number in range(first, first + count)]
-
-
-def must_be(events, values):
-    """The events have these data and ids that rise by 1, and none was missed."""
-    found = [event.data.decode() for event in events]
-    expect(found == list(values), f"expected {values}, not {found}")
-    ids = [event.id for event in events]
-    expect(ids == list(range(ids[0], ids[0] + len(ids))), f"the ids are {ids}")
-    expect(all(event.gap == 0 for event in events), f"the gaps are {[event.gap for event in events]}")
-
-
-def page(size):
-    """Bytes of which each part has another content."""
-    return b"".join(b"%08x" % number for number in range(size // 8))
-
-
-def quote(symbol, **members):
-    return json.dumps({"symbol": symbol, **members})
 
 
 # Credit
@@ -54,7 +28,7 @@ def no_more_than_requested(trial):
 @check("request")
 def credit_accumulates(trial):
     """credit accumulates, also while none is used"""
-    reader = trial.subscribe("notes", window=0)
+    reader = trial.subscribe("notes", window=0, **ALL)
     for count in (1, 2, 3):
         reader.request(count)
     reader.must_be_quiet()
@@ -86,8 +60,8 @@ def small_window(trial):
 def independent_subscriptions(trial):
     """a subscription whose events are not taken does not delay another one of its connection"""
     connection = trial.connect()
-    idle = trial.subscribe("notes", connection, window=1)
-    reader = trial.subscribe("notes", connection)
+    idle = trial.subscribe("notes", connection, window=1, **ALL)
+    reader = trial.subscribe("notes", connection, **ALL)
     trial.daemon.publish("notes", *numbers(100))
     must_be(reader.take(100), numbers(100))
     must_be(idle.take(100), numbers(100))
@@ -145,9 +119,10 @@ def latest(trial):
 def only_new(trial):
     """from new: only events after the request"""
     trial.daemon.publish("notes", *numbers(5))
-    reader = trial.subscribe("notes", from_="new")
+    connection = trial.connect()
+    reader = trial.subscribe("notes", connection, from_="new")
+    trial.settle(connection)
     reader.must_be_quiet()
-    trial.proxy.wait_for(REQUEST_STREAM)
     trial.daemon.publish("notes", "6")
     must_be([reader.event()], ["6"])
 
@@ -204,10 +179,9 @@ def exact_gap(trial):
 
 def left_behind(trial, **options):
     """A subscription that has got event 1 of 11, and requested the next one only when it was evicted."""
-    reader = trial.subscribe("brief", window=0, from_="new", **options)
-    reader.request(1)
-    reader.must_be_quiet()
     trial.daemon.publish("brief", "1")
+    reader = trial.subscribe("brief", window=0, **ALL, **options)
+    reader.request(1)
     reader.event()
     trial.daemon.publish("brief", *numbers(10, 2))
     reader.request(2)
@@ -339,42 +313,6 @@ def state(trial):
     expect(json.loads(reader.event().data) == {"symbol": "B", "delisted": True}, "another event follows the state")
 
 
-@check()
-def loss_within_a_state(trial):
-    """a loss within a state ends the subscription, although it reconnects"""
-    trial.daemon.publish("quotes", *[quote(symbol) for symbol in "ABCD"])
-    trial.proxy.cut_within(3)
-    reader = trial.subscribe("quotes", from_="state", reconnect=True)
-    reader.take(2)
-    reader.must_end("connection-lost")
-
-
-def lost_after_state(trial, **options):
-    trial.daemon.publish("quotes", *[quote(symbol, n=1) for symbol in "AB"])
-    reader = trial.subscribe("quotes", from_="state", reconnect=True, **options)
-    reader.take(2)
-    if "marker" in options:
-        reader.marker()
-    else:
-        reader.must_be_quiet()
-    trial.proxy.cut()
-    trial.daemon.publish("quotes", quote("A", n=2))
-    event = reader.event()
-    expect((json.loads(event.data), event.gap) == ({"symbol": "A", "n": 2}, 0), f"`{event.line}` follows")
-
-
-@check()
-def loss_after_a_state(trial):
-    """a loss after the marker of a state is restored as others are"""
-    lost_after_state(trial, marker=True)
-
-
-@check()
-def loss_after_a_state_without_marker(trial):
-    """a loss after a state is restored, although the program has not asked for markers"""
-    lost_after_state(trial)
-
-
 # Ends
 
 
@@ -401,10 +339,11 @@ def failed_source(trial):
     """a permanent failure of a source is its sentence, after which the other subscriptions continue"""
     connection = trial.connect()
     other = trial.subscribe("notes", connection)
-    other.must_be_quiet()
+    trial.settle(connection)
+    requests = trial.proxy.count(REQUEST_STREAM)
     reader = trial.subscribe("volatile", connection, reconnect=True)
     reader.begin_next()
-    request = trial.proxy.wait_for(REQUEST_STREAM, 2)
+    request = trial.proxy.wait_for(REQUEST_STREAM, requests + 1)
     trial.proxy.inject(encoded(request.stream, ERROR, 0, APPLICATION_ERROR.to_bytes(4, "big") + b"no such symbol"))
     reader.finish_next().must_fail("source-failed", "no such symbol")
     trial.daemon.publish("notes", "1")
@@ -414,9 +353,8 @@ def failed_source(trial):
 @check()
 def stop_of_the_daemon(trial):
     """a stop of the daemon ends a subscription that does not reconnect, after its events"""
-    reader = trial.subscribe("notes")
-    reader.must_be_quiet()
     trial.daemon.publish("notes", "1")
+    reader = trial.subscribe("notes")
     must_be([reader.event()], ["1"])
     trial.daemon.stop()
     reader.must_end("canceled", "streamd is stopping")
@@ -427,8 +365,7 @@ def removed_stream(trial):
     """a stream that is removed ends its subscriptions, although they reconnect"""
     connection = trial.connect()
     readers = [trial.subscribe("volatile", connection), trial.subscribe("volatile", connection, reconnect=True)]
-    for reader in readers:
-        reader.must_be_quiet()
+    trial.settle(connection)
     trial.daemon.reload_without("volatile")
     readers[0].must_end("canceled", "")
     reply = readers[1].next().must_be("end")
@@ -440,322 +377,8 @@ def cancellation(trial):
     """a closed subscription is cancelled at the daemon, and its connection continues"""
     connection = trial.connect()
     reader = trial.subscribe("notes", connection)
-    reader.must_be_quiet()
-    trial.proxy.wait_for(REQUEST_STREAM)
+    trial.settle(connection)
     reader.close()
     trial.proxy.wait_for(CANCEL)
     trial.daemon.publish("notes", "1")
     must_be([trial.subscribe("notes", connection).event()], ["1"])
-
-
-# Losses of the connection
-
-
-@check()
-def cut_within_a_frame(trial):
-    """over a connection that is cut within a frame, no event comes twice or is left out"""
-    trial.daemon.publish("notes", *numbers(40))
-    trial.proxy.cut_within(14)
-    reader = trial.subscribe("notes", **ALL, reconnect=True)
-    events = reader.take(20)
-    trial.proxy.cut_within(9)
-    trial.daemon.publish("notes", *numbers(20, 41))
-    must_be(events + reader.take(40), numbers(60))
-
-
-@check()
-def cut_within_a_large_event(trial):
-    """over a connection that is cut within the fragments of an event, it comes once and whole"""
-    data = page(500_000)
-    trial.daemon.publish("pages", data, "next")
-    trial.proxy.cut_within(4)
-    one, other = trial.subscribe("pages", **ALL, reconnect=True).take(2)
-    expect((one.data, other.data, other.gap) == (data, b"next", 0), "the events are others")
-
-
-@check()
-def kill_of_the_daemon(trial):
-    """over a kill of the daemon no event comes twice or is left out"""
-    reader = trial.subscribe("notes", trial.connect(trial.daemon.socket), reconnect=True)
-    reader.must_be_quiet()
-    trial.daemon.publish("notes", *numbers(20))
-    events = reader.take(10)
-    trial.daemon.kill()
-    trial.daemon.begin()
-    trial.daemon.publish("notes", *numbers(20, 21))
-    must_be(events + reader.take(30), numbers(40))
-
-
-@check()
-def restart_of_the_daemon(trial):
-    """a stop of the daemon is a loss for a subscription that reconnects"""
-    reader = trial.subscribe("notes", trial.connect(trial.daemon.socket), reconnect=True)
-    reader.must_be_quiet()
-    trial.daemon.publish("notes", *numbers(3))
-    events = reader.take(3)
-    trial.daemon.stop()
-    trial.daemon.begin()
-    trial.daemon.publish("notes", "4")
-    must_be(events + reader.take(1), numbers(4))
-
-
-@check("request")
-def credit_that_remained(trial):
-    """over a cut connection the credit that remained is what is granted again"""
-    trial.daemon.publish("notes", *numbers(4))
-    reader = trial.subscribe("notes", window=0, **ALL, reconnect=True)
-    reader.request(10)
-    events = reader.take(4)
-    trial.proxy.cut()
-    reader.begin_next()
-    request = trial.proxy.wait_for(REQUEST_STREAM, 2)
-    expect(request.credit == 6, f"the client has requested {request.credit} events, not 6")
-    trial.daemon.publish("notes", *numbers(20, 5))
-    events += [reader.finish_next().must_be("event"), *reader.take(5)]
-    must_be(events, numbers(10))
-    reader.must_be_quiet()
-
-
-@check()
-def gap_over_a_loss(trial):
-    """a gap that arose while the connection was lost has its number"""
-    reader = trial.subscribe("brief", reconnect=True)
-    reader.must_be_quiet()
-    trial.daemon.publish("brief", "1")
-    reader.event()
-    trial.proxy.block()
-    trial.daemon.publish("brief", *numbers(10, 2))
-    trial.proxy.admit()
-    event = reader.event()
-    expect((event.data, event.gap) == (b"8", 6), f"event {event.data} follows a gap of {event.gap}, not 6")
-
-
-@check()
-def gap_over_a_loss_with_fail(trial):
-    """on lag, fail: a gap that arose while the connection was lost is a gap, not a failure"""
-    reader = trial.subscribe("brief", on_lag="fail", reconnect=True)
-    reader.must_be_quiet()
-    trial.daemon.publish("brief", "1")
-    reader.event()
-    trial.proxy.block()
-    trial.daemon.publish("brief", *numbers(10, 2))
-    trial.proxy.admit()
-    event = reader.event()
-    expect((event.data, event.gap) == (b"8", 6), f"event {event.data} follows a gap of {event.gap}, not 6")
-
-
-@check()
-def unknown_gap(trial):
-    """a gap of events that the daemon has no record of is unknown, not a number"""
-    reader = trial.subscribe("volatile", trial.connect(trial.daemon.socket), reconnect=True)
-    reader.must_be_quiet()
-    trial.daemon.publish("volatile", "1")
-    reader.event()
-    trial.daemon.kill()
-    trial.daemon.begin()
-    trial.daemon.publish("volatile", "2", "3")
-    one, other = reader.take(2)
-    expect((one.data, one.gap) == (b"2", "unknown"), f"event {one.data} follows a gap of {one.gap}")
-    expect(other.gap == 0, "the gap is repeated")
-
-
-@check()
-def filter_over_a_loss(trial):
-    """over a loss, what a filter left out before and after it is counted once, and no gap"""
-    reader = trial.subscribe("notes", **ALL, where='{"/symbol": "A"}', reconnect=True)
-    trial.daemon.publish("notes", *[quote(symbol) for symbol in "ABBB"])
-    first = reader.event()
-    trial.proxy.cut()
-    trial.daemon.publish("notes", *[quote(symbol) for symbol in "BBA"])
-    event = reader.event()
-    found = (event.id - first.id, event.left_out, event.gap)
-    expect(found == (6, 5, 0), f"id, left out events and gap are {found}, not (6, 5, 0)")
-
-
-@check()
-def loss_before_the_first_event(trial):
-    """before the first event a loss repeats the request"""
-    reader = trial.subscribe("notes", from_="latest", reconnect=True)
-    reader.begin_next()
-    trial.proxy.wait_for(REQUEST_STREAM)
-    trial.proxy.cut()
-    trial.proxy.wait_for(REQUEST_STREAM, 2)
-    trial.daemon.publish("notes", "1")
-    must_be([reader.finish_next().must_be("event")], ["1"])
-
-
-@check()
-def cut_without_reconnect(trial):
-    """without reconnection a cut connection is an error, after the events before it"""
-    trial.daemon.publish("notes", *numbers(3))
-    trial.proxy.cut_within(4)
-    reader = trial.subscribe("notes", **ALL)
-    must_be(reader.take(3), numbers(3))
-    reader.begin_next()
-    trial.daemon.publish("notes", "4")
-    reader.finish_next().must_fail("connection-lost")
-    reader.must_end("connection-lost")
-
-
-@check()
-def kill_without_reconnect(trial):
-    """without reconnection a kill of the daemon is an error"""
-    reader = trial.subscribe("notes", trial.connect(trial.daemon.socket))
-    reader.must_be_quiet()
-    trial.daemon.kill()
-    reader.must_end("connection-lost")
-
-
-# Refusals
-
-
-def refused(trial, stream, kind, sentence, **options):
-    """The daemon refuses a subscription, which the client does not try again, and another one of its connection continues."""
-    connection = trial.connect()
-    other = trial.subscribe("volatile", connection)
-    other.must_be_quiet()
-    trial.subscribe(stream, connection, reconnect=True, **options).must_end(kind, sentence)
-    trial.daemon.publish("volatile", "1")
-    must_be([other.event()], ["1"])
-
-
-@check()
-def unknown_stream(trial):
-    """a subscription to a stream that does not exist is refused"""
-    refused(trial, "nothing", "not-found", 'no stream named "nothing"')
-
-
-@check()
-def no_access(trial):
-    """a subscription without access is refused"""
-    refused(trial, "private", "access-denied", f'uid {os.geteuid()} may not read "private"')
-
-
-@check()
-def id_of_the_future(trial):
-    """a subscription from an id that no event has yet is invalid"""
-    refused(trial, "notes", "invalid", "", from_="id", since=10**18)
-
-
-@check()
-def state_without_keys(trial):
-    """a subscription from the state of a stream without keys is invalid"""
-    refused(trial, "notes", "invalid", "the stream has no keys, and so no state", from_="state")
-
-
-@check()
-def invalid_filter(trial):
-    """an invalid filter is refused, by the daemon or before"""
-    connection, number = trial.connect(), trial.handle()
-    words = {"stream": "notes", "window": "16", "where": '{"/a": {"like": 1}}'}
-    reply = trial.driver.ask("subscribe", subscription=number, connection=connection, **words)
-    if reply.verb == "ok":
-        reply = trial.driver.ask("next", subscription=number, wait="30000")
-    reply.must_fail("invalid")
-
-
-@check()
-def too_many_requests(trial):
-    """a request over the limit of a connection is refused, and the others continue"""
-    connection = trial.connect()
-    readers = [trial.subscribe("notes", connection) for _ in range(8)]
-    readers[7].must_be_quiet()
-    trial.proxy.wait_for(REQUEST_STREAM, 8)
-    trial.subscribe("notes", connection).must_end("limit")
-    trial.daemon.publish("notes", "1")
-    for reader in readers:
-        must_be([reader.event()], ["1"])
-
-
-@check()
-def nobody_listens(trial):
-    """a daemon that is not there is an error of the connection or of its first request"""
-    number, address = trial.handle(), str(trial.daemon.folder / "nothing.sock")
-    reply = trial.driver.ask("connect", connection=number, address=address)
-    if reply.verb == "ok":
-        reply = trial.subscribe("notes", number, reconnect=True).next()
-    reply.must_fail("connection-lost")
-
-
-# One value
-
-
-@check()
-def get_the_newest(trial):
-    """a request for one value returns the newest event"""
-    trial.daemon.publish("notes", *numbers(3))
-    connection = trial.connect()
-    expect(trial.get("notes", connection).must_be("event").data == b"3", "the newest event is another")
-    trial.daemon.publish("notes", "4")
-    expect(trial.get("notes", connection).must_be("event").data == b"4", "the newest event is another")
-
-
-@check()
-def get_waits(trial):
-    """a request for one value of an empty stream waits for the first event, and can be given up"""
-    connection = trial.connect()
-    trial.get("notes", connection, wait=100).must_be("nothing")
-    trial.proxy.wait_for(CANCEL)
-    requests = trial.proxy.count(REQUEST_RESPONSE) + trial.proxy.count(REQUEST_STREAM)
-    trial.begin_get("notes", connection)
-    while trial.proxy.count(REQUEST_RESPONSE) + trial.proxy.count(REQUEST_STREAM) == requests:
-        time.sleep(0.01)
-    trial.daemon.publish("notes", "1")
-    expect(trial.driver.receive().must_be("event").data == b"1", "the event is another")
-
-
-@check()
-def get_is_refused(trial):
-    """a request for one value of a stream that does not exist, or without access, is refused"""
-    connection = trial.connect()
-    trial.get("nothing", connection).must_fail("not-found", 'no stream named "nothing"')
-    trial.get("private", connection).must_fail("access-denied", "may not read")
-
-
-# The connection
-
-
-@check("keepalive")
-def keepalive(trial):
-    """a quiet subscription keeps its connection alive for longer than the daemon's max_lifetime"""
-    trial.daemon.stop()
-    trial.daemon.begin('max_lifetime = "2s"')
-    reader = trial.subscribe("notes")
-    reader.next(3000).must_be("nothing")
-    trial.daemon.publish("notes", "1")
-    must_be([reader.event()], ["1"])
-
-
-@check()
-def answers_keepalive(trial):
-    """a KEEPALIVE that asks for an answer is answered"""
-    reader = trial.subscribe("notes")
-    reader.begin_next()
-    trial.proxy.wait_for(REQUEST_STREAM)
-    trial.proxy.inject(encoded(0, KEEPALIVE, RESPOND, bytes(8) + b"data"))
-    while not any(frame.kind == KEEPALIVE and not frame.flags & RESPOND for frame in list(trial.proxy.sent)):
-        time.sleep(0.01)
-    trial.daemon.publish("notes", "1")
-    must_be([reader.finish_next()], ["1"])
-
-
-@check()
-def unknown_frame(trial):
-    """a frame of an unknown type with the flag to ignore it is ignored"""
-    reader = trial.subscribe("notes")
-    reader.begin_next()
-    trial.proxy.wait_for(REQUEST_STREAM)
-    trial.proxy.inject(encoded(0, 0x30, 0x200, b"data"))
-    trial.daemon.publish("notes", "1")
-    must_be([reader.finish_next()], ["1"])
-
-
-@check()
-def malformed_frame(trial):
-    """a malformed frame is an error of the protocol or a lost connection"""
-    reader = trial.subscribe("notes")
-    reader.begin_next()
-    trial.proxy.wait_for(REQUEST_STREAM)
-    trial.proxy.inject(b"\0\0\2ab")
-    reply = reader.finish_next().must_be("end")
-    expect(reply.text("kind") in ("protocol", "connection-lost"), f"it ends with `{reply.line}`")

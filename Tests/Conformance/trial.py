@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
@@ -72,6 +73,9 @@ max_requests_per_connection = 8
 max_request = "15MiB"
 """
 
+# The words of a subscription to every stored event.
+ALL = {"from_": "ago", "since": 3_600_000_000}
+
 CHECKS = []
 
 
@@ -84,6 +88,28 @@ def check(*needs):
         return function
 
     return add
+
+
+def numbers(count, first=1):
+    return [str(number) for number in range(first, first + count)]
+
+
+def must_be(events, values):
+    """The events have these data and ids that rise by 1, and none was missed."""
+    found = [event.data.decode() for event in events]
+    expect(found == list(values), f"expected {values}, not {found}")
+    ids = [event.id for event in events]
+    expect(ids == list(range(ids[0], ids[0] + len(ids))), f"the ids are {ids}")
+    expect(all(event.gap == 0 for event in events), f"the gaps are {[event.gap for event in events]}")
+
+
+def page(size):
+    """Bytes of which each part has another content."""
+    return b"".join(b"%08x" % number for number in range(size // 8))
+
+
+def quote(symbol, **members):
+    return json.dumps({"symbol": symbol, **members})
 
 
 class Server(Daemon):
@@ -264,19 +290,22 @@ class Sender:
 
 
 class Trial:
-    """For use in a `with`. Connections with the proxy are made first."""
+    """For use in a `with`. `missing`: the capabilities that the driver needs and does not have; without one there is a daemon."""
 
-    def __init__(self, program, command):
-        self.program, self.command = program, command
-        self.handles = 0
+    def __init__(self, program, command, needs):
+        self.command = command
+        self.daemon = Server(program, None)
+        self.needs, self.handles = needs, 0
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
-            self.daemon = stack.enter_context(Server(self.program, None))
-            self.daemon.begin()
-            self.proxy = Proxy(str(self.daemon.folder / "proxy.sock"), self.daemon.socket)
-            stack.callback(self.proxy.close)
             self.driver = stack.enter_context(Driver(self.command))
+            self.missing = [word for word in self.needs if word not in self.driver.capabilities]
+            if not self.missing:
+                stack.enter_context(self.daemon)
+                self.daemon.begin()
+                self.proxy = Proxy(str(self.daemon.folder / "proxy.sock"), self.daemon.socket)
+                stack.callback(self.proxy.close)
             self.stack = stack.pop_all()
         return self
 
@@ -305,10 +334,14 @@ class Trial:
         self.driver.ask("subscribe", subscription=number, connection=connection, stream=stream, window=str(window), **words).must_be("ok")
         return Reader(self.driver, number)
 
+    def settle(self, connection):
+        """Returns once the daemon has handled all requests of the connection: a client may send the first of these before them."""
+        for _ in range(2):
+            self.get("$streams", connection).must_be("event")
+
     def stored(self, stream, count):
         """Events from the oldest stored one on, by a connection of their own."""
-        reader = self.subscribe(stream, self.connect(self.daemon.socket), from_="ago", since=3_600_000_000)
-        return reader.take(count)
+        return self.subscribe(stream, self.connect(self.daemon.socket), **ALL).take(count)
 
     def publisher(self, stream, connection=None, **words):
         number = self.handle()
