@@ -66,7 +66,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     switch feed {
     case .clients: .publish
     case .world: .timer(.init(every: .seconds(1)))
-    case .events: http(.stream(.sse, idleTimeout: nil))
+    case .events: http(.stream(.serverSentEvents, idleTimeout: nil))
     case .page: http(.poll(every: .milliseconds(500)))
     }
   }
