@@ -109,7 +109,15 @@ import Synchronization
   /// Adds a new connection. On the loop.
   func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount) {
     loop.assertOnLoop()
-    start(NewConnection(socket, client, share(of: account), worker: self))
+    let share = share(of: account)
+    // Most clients have sent something by now: a connection that only waits for it would leave a hole in memory.
+    var first: UInt8 = 0
+    guard unsafe recv(socket.raw, &first, 1, CInt(MSG_PEEK)) == 1 else {
+      return start(NewConnection(socket, client, share, worker: self))
+    }
+    start(
+      HTTPConnection.speaks(first)
+        ? HTTPConnection(socket, client, share, worker: self) : RSocketConnection(socket, client, share, worker: self))
   }
 
   /// Continues with the socket of a connection as another protocol's connection. On the loop.
