@@ -17,7 +17,7 @@ import TaggedFields
 /// Values that clients publish: their host sends one batch of a stream at a time to the shard's leader, and again until it
 /// reads a record that has it. The leader drops what is stored or under way, by the sender's numbers.
 ///
-/// Passes what it is told to the shard or the stream that it concerns (`FleetShard`, `SharedStream`). Knows no engine, clock
+/// Passes each input to its shard or stream (`FleetShard`, `SharedStream`). Knows no engine, clock
 /// or log. Each function returns the actions for its caller, in order. Times are nanoseconds of the host's monotonic clock;
 /// wall times microseconds since the Unix epoch.
 package final class FleetMachine {

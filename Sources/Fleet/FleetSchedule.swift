@@ -7,7 +7,7 @@ package struct FleetSchedule: Equatable, Sendable {
 
   package init(slot: UInt64 = 0, rest: UInt64 = 0) { (self.slot, self.rest) = (slot, rest) }
 
-  /// What is left of it after some time.
+  /// The schedule as it is after some time.
   func after(_ microseconds: UInt64) -> FleetSchedule {
     FleetSchedule(slot: slot - min(slot, microseconds), rest: rest - min(rest, microseconds))
   }

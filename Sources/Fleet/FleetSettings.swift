@@ -1,7 +1,7 @@
 import Events
 import TaggedFields
 
-/// What the shards of one host have in common.
+/// The settings that all shards of a host share.
 struct FleetSettings {
   let host: HostID
   let hostName: String

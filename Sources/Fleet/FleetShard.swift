@@ -245,7 +245,7 @@ final class FleetShard {
     if count > 0 { head.nextID = record.firstID + count }
     let isOther = head.definition != record.definition
     head.definition = record.definition
-    // What has neither is the wish of a server, not a batch.
+    // A record without events and checkpoint has a Retry-After alone, and no batch.
     if count > 0 || record.events.checkpoint != nil { head.time = record.time }
     (head.schedule, head.scheduledAt, head.heardAt) = (record.schedule, record.time, isTail ? now : nil)
     head.checkpoint = record.events.checkpoint ?? head.checkpoint
@@ -258,7 +258,7 @@ final class FleetShard {
   /// Stores a record that its head has, if it is one of a stream of this host.
   private func store(_ record: FleetRecord, at position: ShardPosition) -> [Action] {
     guard let stream = streams[record.stream] else { return [] }
-    // What was read before is stored, unless this host's log has lost it.
+    // This host has stored each record that it has read, unless its log has lost the end.
     let wasRead = reached.map { (position.epoch, position.sequence) <= ($0.epoch, $0.sequence) } ?? false
     let newest = wasRead ? reached ?? position : position
     reached = newest

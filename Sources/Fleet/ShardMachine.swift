@@ -18,7 +18,7 @@
 /// Knows no engine, streams or clock. Each function returns what it has for its caller, in order. Times are nanoseconds
 /// of the host's monotonic clock.
 package struct ShardMachine {
-  /// What the machine asks of the engine.
+  /// A request to the engine.
   package enum Request: Equatable, Sendable {
     /// Append an entry if the log's last sequence number is `after`. To be answered by `appended`, with the number of the
     /// attempt.
@@ -42,7 +42,7 @@ package struct ShardMachine {
     case gather([[UInt8]]?, FleetNewest?)
   }
 
-  /// What the machine has for its caller.
+  /// A result for the caller, in order.
   enum Output: Equatable {
     case ask(Request)
     /// The heads of a claim: what is known of each stream at this point of the log.

@@ -12,7 +12,7 @@ final class SharedStream {
   var tellAt = UInt64.max
   /// Whether the source was asked for events by the last `fetch`.
   var isFetched = false
-  /// What clients have published here, until it is stored.
+  /// The batch that clients of this host have published, until the log has stored it.
   var published: FleetRecord?
   var sendAgainAt = UInt64.max
 

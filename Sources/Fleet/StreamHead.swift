@@ -1,7 +1,7 @@
 import Events
 import TaggedFields
 
-/// What the log of a shard says of one stream: where it continues, and with what.
+/// The state of one stream after the last record of its shard's log: a next leader continues with it.
 struct StreamHead: Equatable {
   var stream = ""
   /// The definition in the last record.
@@ -12,7 +12,7 @@ struct StreamHead: Equatable {
   var time: UInt64 = 0
   /// From which the source resumes; nil: it begins.
   var checkpoint: Checkpoint?
-  /// Those that publish to it, the last one that did at the end.
+  /// The hosts that publish to the stream, in the order of their last batches.
   private(set) var senders: [Sender] = []
   /// The last schedule of the source that a record had, and the time of that record.
   var schedule = FleetSchedule()

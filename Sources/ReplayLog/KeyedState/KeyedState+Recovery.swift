@@ -136,7 +136,7 @@ extension KeyedState {
     return state
   }
 
-  /// What the region's notes say about its state.
+  /// The state as the region's notes describe it.
   private struct Base {
     var description: StateDescription?
     /// The mark of a salvaged log.

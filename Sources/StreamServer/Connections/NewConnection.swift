@@ -37,7 +37,7 @@ final class NewConnection: Connection {
     close()
   }
 
-  /// A client that has sent nothing is told in RSocket.
+  /// The client has selected no protocol: it gets the reason as an RSocket error.
   override func stop(_ reason: String) {
     guard phase == .open else { return }
     var machine = ConnectionMachine()
