@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// Makes a remote stream outlive its connection: after a loss it subscribes again and resumes after the last event.
 ///
 /// No event is delivered twice, and the demand of all connections together equals the subscriber's demand. The
@@ -52,13 +54,7 @@ public struct ReconnectPolicy: Sendable {
   /// Returns the delay after this number of losses without an event between them, at least 1.
   /// - Parameter fraction: 0..<1, a new random number for each call.
   func delay(afterLosses count: Int, fraction: Double) -> Duration {
-    var delay = first
-    var left = count - 1
-    while left > 0, delay < longest {
-      delay = delay * 2
-      left -= 1
-    }
-    return min(delay, longest) * (0.5 + fraction / 2)
+    .backoff(afterFailures: count, first: first, longest: longest, fraction: fraction)
   }
 }
 

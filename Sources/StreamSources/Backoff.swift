@@ -1,3 +1,5 @@
+import StreamRuntime
+
 /// The delay between a failed attempt and the next one.
 public struct Backoff: Sendable, Equatable {
   /// The delay after the first failure.
@@ -13,16 +15,9 @@ public struct Backoff: Sendable, Equatable {
   }
 
   /// The delay after `count` failures in a row, at least 1.
-  /// - Parameter fraction: 0..<1, drawn anew each time. Half of the delay is fixed and half is random, so that sources
-  ///   that failed together do not retry together.
+  /// - Parameter fraction: 0..<1, drawn anew each time.
   func delay(afterFailures count: Int, fraction: Double) -> Duration {
-    var delay = first
-    var left = count - 1
-    while left > 0, delay < max {
-      delay = delay * 2
-      left -= 1
-    }
-    return Swift.min(delay, max) * (0.5 + fraction / 2)
+    .backoff(afterFailures: count, first: first, longest: max, fraction: fraction)
   }
 }
 
