@@ -1,7 +1,8 @@
-import StreamRuntime
+import Dispatch
 import Events
 import Reactive
 import ReplayLog
+import StreamRuntime
 
 // The flow of published values. Each REQUEST_CHANNEL has a queue in the `PublishSource` of its stream. A connection
 // passes on the values of one read, one batch per channel. The thread that adds values or demand delivers while there
@@ -9,6 +10,7 @@ import ReplayLog
 // batches passes the work to the loop of another publisher, so that no loop works for others for long. A stream that
 // drops requests the next batch at once, so values pass within the read that brought them, and no queue fills. In a
 // stream that waits for its slowest subscriber, values stay in the queues, which are limited by the publishers' credit.
+// A large batch is delivered on a queue of its own: an event of 8 MB can take 80 ms to its stream, which no loop has.
 //
 // A batch is settled when the stream requests the next one. Until then its values count as held: they may wait for
 // space in the log.
@@ -50,6 +52,18 @@ public final class PublishSource: Publisher, Sendable {
 
   /// Batches that one thread delivers in a row while others add values.
   private static let batchesInARow = 8
+  /// Bytes of a batch that no loop delivers: those of one value, or of several that have waited together. The most laborious
+  /// JSON takes 10 ns per byte until its key is read, and the slice of a loop is 5 ms.
+  static let largeBatchBytes = 256 << 10
+  /// Serial for all streams, so that at most one thread competes with the loops.
+  private static let largeBatches = DispatchQueue(label: "large batches")
+
+  /// A batch on its way to the subscriber of a generation.
+  fileprivate struct Delivery {
+    let subscriber: AnySubscriber<EventBatch, Never>
+    let batch: EventBatch
+    let generation: Int
+  }
 
   fileprivate struct State {
     var separatesPublishers = false
@@ -62,6 +76,8 @@ public final class PublishSource: Publisher, Sendable {
     var demand = Subscribers.Demand.none
     /// Whether a thread is inside `receive`.
     var isDelivering = false
+    /// A batch that is too large for the loops, until its thread takes it.
+    var large: Delivery?
     var publishers: [ObjectIdentifier: PublishQueue] = [:]
     /// Queues with values, the next one first.
     var ready: [PublishQueue] = []
@@ -304,17 +320,28 @@ public final class PublishSource: Publisher, Sendable {
   /// settled although it asks for no more.
   ///
   /// - Parameter isStreamFull: it waits with what it was given for space.
-  /// - Returns: whether values are on their way into the stream.
-  func settle(isStreamFull: () -> Bool) -> Bool {
+  func settle(isStreamFull: () -> Bool) -> Settling {
     deliver()
     let isFull = isStreamFull()
-    let (isMoving, wakes) = state.withLock { state -> (Bool, [@Sendable () -> Void]) in
-      if state.isDelivering || state.demand > .none && !state.ready.isEmpty { return (true, []) }
-      guard !isFull else { return (false, []) }
-      return state.isDirect ? (false, state.settle()) : (!state.unsettled.isEmpty, [])
+    let (settling, wakes) = state.withLock { state -> (Settling, [@Sendable () -> Void]) in
+      if state.isDelivering { return (.delivering, []) }
+      if state.demand > .none && !state.ready.isEmpty { return (.waiting, []) }
+      guard !isFull else { return (.settled, []) }
+      if state.isDirect { return (.settled, state.settle()) }
+      return (state.unsettled.isEmpty ? .settled : .waiting, [])
     }
     for wake in wakes { wake() }
-    return isMoving
+    return settling
+  }
+
+  /// Where the values of a source are when no further ones come.
+  enum Settling {
+    /// In the stream, or where they wait for room.
+    case settled
+    /// A thread delivers some, which it will end.
+    case delivering
+    /// An operator may hold some, for as long as it likes.
+    case waiting
   }
 
   /// Adds values, and delivers them if there is demand.
@@ -364,50 +391,65 @@ public final class PublishSource: Publisher, Sendable {
   /// The actions to perform outside the lock.
   private struct Step {
     var calls: [@Sendable () -> Void] = []
-    var delivery: (subscriber: AnySubscriber<EventBatch, Never>, batch: EventBatch)?
-    var generation = 0
+    var delivery: Delivery?
   }
 
   /// Makes a change, then delivers while there are values and demand, unless another thread does.
   private func drain(_ change: (inout State) -> Void) {
     var step = state.withLock { state in
       change(&state)
-      return state.isDelivering ? Step() : Self.step(&state, after: 0)
+      return state.isDelivering ? Step() : self.step(&state, after: 0)
     }
     var batchCount = 0
     while true {
       for call in step.calls { call() }
-      guard let (subscriber, batch) = step.delivery else { return }
-      let more = subscriber.receive(batch)
+      guard let delivery = step.delivery else { return }
+      let more = delivery.subscriber.receive(delivery.batch)
       batchCount += 1
-      step = state.withLock { [generation = step.generation] state in
-        state.isDelivering = false
-        if state.generation == generation { state.demand += more }
-        return Self.step(&state, after: batchCount)
+      step = state.withLock { state in
+        state.end(delivery, requesting: more)
+        return self.step(&state, after: batchCount)
       }
     }
   }
 
-  private static func step(_ state: inout State, after batchCount: Int) -> Step {
+  private func deliverLarge() {
+    guard let delivery = state.withLock({ state in state.large.take() }) else { return }
+    let more = delivery.subscriber.receive(delivery.batch)
+    drain { $0.end(delivery, requesting: more) }
+  }
+
+  private func step(_ state: inout State, after batchCount: Int) -> Step {
     var step = Step()
     guard state.demand > .none else { return step }
     if !state.unsettled.isEmpty { step.calls = state.settle() }
     guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
     // Marks from before `interrupt` may include lost values.
     guard !state.needsMarks || state.named.isEmpty else { return step }
-    if batchCount >= batchesInARow, let wake = next.wake {
+    if batchCount >= Self.batchesInARow, let wake = next.wake {
       step.calls.append(wake)
       return step
     }
     state.demand -= 1
     state.isDelivering = true
-    step.delivery = (subscriber, state.takeBatch())
-    step.generation = state.generation
+    let delivery = Delivery(subscriber: subscriber, batch: state.takeBatch(), generation: state.generation)
+    if delivery.batch.byteCount < Self.largeBatchBytes {
+      step.delivery = delivery
+    } else {
+      state.large = delivery
+      step.calls.append { [self] in Self.largeBatches.async { [self] in deliverLarge() } }
+    }
     return step
   }
 }
 
 extension PublishSource.State {
+  /// A delivery has returned.
+  fileprivate mutating func end(_ delivery: PublishSource.Delivery, requesting more: Subscribers.Demand) {
+    isDelivering = false
+    if generation == delivery.generation { demand += more }
+  }
+
   fileprivate var window: PublishWindow {
     PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
   }
