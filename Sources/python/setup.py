@@ -9,7 +9,7 @@ module = Extension(
     sorted(glob("_streamd/*.c") + glob("libstreamd/*.c")),
     depends=sorted(glob("_streamd/*.h") + glob("libstreamd/*.h")),
     include_dirs=["libstreamd"],
-    define_macros=[("Py_LIMITED_API", "0x030A0000"), ("_GNU_SOURCE", None)],
+    define_macros=[("_GNU_SOURCE", None)],
     extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-cast-function-type"],
     extra_link_args=["-Wl,-Bsymbolic"],  # another libstreamd of the process is not called
     py_limited_api=True,

@@ -16,11 +16,11 @@ from environment import CACHE, locked
 
 SUITE = "bookworm"
 
-# Its packages: systemd, also for users, the libraries that the programs are linked against, and a client. No Swift, as on
-# a user's machine.
+# Its packages: systemd, also for users, the libraries that the programs are linked against, a client, and Python for the package
+# python3-streamd. No Swift, as on a user's machine.
 PACKAGES = [
     "ca-certificates", "curl", "dbus", "dbus-user-session", "libcurl4", "libjq1", "libpam-systemd", "libstdc++6",
-    "libsystemd0", "systemd-sysv",
+    "libsystemd0", "python3", "systemd-sysv",
 ]
 
 # A boot takes a few seconds here; a slow machine gets this.

@@ -9,7 +9,7 @@ test_packages+=(nats-server)  # the brokers of a fleet
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
 page_packages=(chromium prometheus)  # foreign readers of the page and of the metrics
 upstream_packages=(libnginx-mod-nchan nginx)  # a foreign upstream
-package_packages=(binutils dpkg-dev make)
+package_packages=(binutils dpkg-dev libpython3-dev make)
 image_packages=(podman runc)
 container_packages=(debian-archive-keyring mmdebstrap systemd-container)
 

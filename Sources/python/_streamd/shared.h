@@ -6,6 +6,7 @@
 #ifndef STREAMD_SHARED_H
 #define STREAMD_SHARED_H
 #define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030A0000
 #include <Python.h>
 #include <structmember.h>
 
