@@ -46,7 +46,8 @@ typedef enum sdm_from {
   SDM_FROM_STATE,      /* the newest event of each key, then every later event */
   SDM_FROM_ID,         /* the stored events after id `since` */
   SDM_FROM_TIME,       /* the stored events since `since`, microseconds since the Unix epoch */
-  SDM_FROM_AGO         /* the stored events of the last `since` microseconds */
+  SDM_FROM_AGO,        /* the stored events of the last `since` microseconds */
+  SDM_FROM_LAST        /* the last `since` stored events, at least 1, then new ones; a filter leaves out those that do not fit */
 } sdm_from;
 
 typedef enum sdm_on_lag {
@@ -74,7 +75,7 @@ typedef struct sdm_options {
                         default; of a larger size the library accepts what it does not know if it is zero, else -EINVAL */
   sdm_from from;
   sdm_on_lag on_lag;
-  uint64_t since;    /* for SDM_FROM_ID, _TIME and _AGO */
+  uint64_t since;    /* for SDM_FROM_ID, _TIME, _AGO and _LAST */
   const char *where; /* a filter, JSON text as WIRE.md has it, such as {"/symbol":"AAPL"}; NULL: all events */
   bool marker;       /* deliver markers */
   bool reconnect;    /* after a loss of the connection: connect again (0.1 s to 5 s, with jitter, without end), and resume after the last

@@ -298,7 +298,8 @@ static int read_options(sdm *c, const sdm_options *given, sdm_options *o) {
   for (size_t i = sizeof *o; i < given->size; i++)
     if (((const uint8_t *)given)[i]) return fail(c, -EINVAL, "sdm_options has a member that this version does not know");
   memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-  if ((unsigned)o->from > SDM_FROM_AGO) return fail(c, -EINVAL, "sdm_options.from is %d", (int)o->from);
+  if ((unsigned)o->from > SDM_FROM_LAST) return fail(c, -EINVAL, "sdm_options.from is %d", (int)o->from);
+  if (o->from == SDM_FROM_LAST && !o->since) return fail(c, -EINVAL, "sdm_options.since is 0 last events");
   if ((unsigned)o->on_lag > SDM_ON_LAG_FAIL) return fail(c, -EINVAL, "sdm_options.on_lag is %d", (int)o->on_lag);
   if (o->where && (strlen(o->where) > 8000 || !is_object(o->where)))
     return fail(c, -EINVAL, "the filter is no JSON object of at most 8,000 bytes");
@@ -312,6 +313,7 @@ static int write_from(sdm *c, sdm_subscription *s, const sdm_options *o) {
   struct tm parts;
   switch (o->from) {
     case SDM_FROM_ID: snprintf(s->from, sizeof s->from, "%llu", (unsigned long long)o->since); return 0;
+    case SDM_FROM_LAST: snprintf(s->from, sizeof s->from, "-%llu", (unsigned long long)o->since); return 0;
     case SDM_FROM_AGO: /* in whole milliseconds, rounded up */
       snprintf(s->from, sizeof s->from, "\"-%llums\"", (unsigned long long)(o->since / 1000 + (o->since % 1000 != 0)));
       return 0;

@@ -134,7 +134,7 @@ static void connect_to(void) {
 }
 
 static sdm_from start_of(const char *from) {
-  static const char *const names[] = {"replay", "latest", "new", "state", "id", "time", "ago"};
+  static const char *const names[] = {"replay", "latest", "new", "state", "id", "time", "ago", "last"};
   for (size_t index = 0; index < sizeof names / sizeof *names; index++)
     if (strcmp(from, names[index]) == 0) return (sdm_from)index;
   return (sdm_from)-1;
@@ -243,7 +243,7 @@ int main(void) {
   };
   char *line = NULL;
   size_t room = 0;
-  puts("conformance 1 request confirmed keepalive");
+  puts("conformance 1 request last confirmed keepalive");
   fflush(stdout);
   while (getline(&line, &room, stdin) > 0) {
     const char *verb = parse(line);

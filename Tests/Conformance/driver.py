@@ -34,15 +34,18 @@ def described(event):
     return f"{'marker' if event.is_marker else 'event'} id={event.id} time={event.time_us} left_out={event.left_out} gap={gap}{data}"
 
 
-def since_of(start, number):
+def beginning(start, number):
+    """The option of subscribe() that says where to begin."""
     match start:
         case "id":
-            return number
+            return {"since": number}
         case "time":
-            return datetime.datetime.fromtimestamp(0, datetime.timezone.utc) + datetime.timedelta(microseconds=number)
+            return {"since": datetime.datetime.fromtimestamp(0, datetime.timezone.utc) + datetime.timedelta(microseconds=number)}
         case "ago":
-            return datetime.timedelta(microseconds=number)
-    return None
+            return {"since": datetime.timedelta(microseconds=number)}
+        case "last":
+            return {"last": number}
+    return {"start": start}
 
 
 class Driver:
@@ -55,9 +58,7 @@ class Driver:
 
     def subscribe(self, words):
         options = {"credit": int(words["window"])}
-        start = words.get("from", b"replay").decode()
-        since = since_of(start, int(words.get("since", 0)))
-        options |= {"start": start} if since is None else {"since": since}
+        options |= beginning(words.get("from", b"replay").decode(), int(words.get("since", 0)))
         options |= {name: words[name].decode() for name in ("on_lag", "where") if name in words}
         self.objects[words["subscription"]] = self.objects[words["connection"]].subscribe(
             words["stream"].decode(), marker="marker" in words, reconnect="reconnect" in words, **options)
@@ -109,7 +110,7 @@ class Driver:
 
 def main():
     driver = Driver()
-    print("conformance 1 confirmed keepalive", flush=True)
+    print("conformance 1 last confirmed keepalive", flush=True)
     for line in sys.stdin:
         if line.strip() == "quit":
             print("ok", flush=True)

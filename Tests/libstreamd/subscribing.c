@@ -30,6 +30,14 @@ void starts(void) {
   s = subscribed(c, "notes", from(SDM_FROM_AGO, UINT64_C(3600000000), 10));
   expect_run(c, s, "a%d", 1, 5);
   sdm_subscription_unref(s);
+  s = subscribed(c, "notes", from(SDM_FROM_LAST, 4, 10));
+  expect_run(c, s, "a%d", 2, 5);
+  sdm_subscription_unref(s);
+  s = subscribed(c, "notes", from(SDM_FROM_LAST, UINT64_MAX, 10));
+  expect_run(c, s, "a%d", 1, 5);
+  sdm_subscription_unref(s);
+  sdm_options none = from(SDM_FROM_LAST, 0, 10);
+  EQUAL(sdm_subscribe(c, &s, "notes", &none), -EINVAL);
   s = subscribed(c, "notes", from(SDM_FROM_AGO, 1, 10));
   CHECK(is_quiet(c, s));
   sdm_subscription_unref(s);

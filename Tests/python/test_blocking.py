@@ -122,6 +122,7 @@ def test_subscriptions_begin_where_they_say(c):
     c.publish("notes", "f")
     assert texts(1, since=c.get("notes").time) == "f" and texts(6, since=timedelta(hours=1)) != "" and texts(3) == "def"
     assert texts(1, since=datetime.now(timezone.utc) - timedelta(days=100_000)) != ""
+    assert texts(2, last=2) == "ef" and texts(1, last=2**64 - 1) != ""
     with c.subscribe("notes", start="new") as s:
         with pytest.raises(streamd.Timeout):
             s.next(0)
@@ -131,6 +132,10 @@ def test_subscriptions_begin_where_they_say(c):
         c.subscribe("notes", since=datetime.now())
     with pytest.raises(TypeError):
         c.subscribe("notes", start="new", since=first)
+    with pytest.raises(TypeError):
+        c.subscribe("notes", since=first, last=1)
+    with pytest.raises(streamd.Invalid):
+        c.subscribe("notes", last=0)
     with pytest.raises(TypeError):
         c.subscribe("notes", since="yesterday")
 

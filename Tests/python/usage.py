@@ -29,6 +29,7 @@ def blocking(since: streamd.Since, where: streamd.Where, on_lag: streamd.OnLag, 
             assert_type(s.next(timeout=0.5), streamd.Event)
             assert_type(s.batch(10, timeout=1), list[streamd.Event])
         c.subscribe("s", since=since).close()
+        c.subscribe("s", last=10).close()
         c.publish("s", data, timeout=1)
         with c.publisher("s", name=b"name") as p:
             assert_type(p, streamd.Publisher)

@@ -9,8 +9,9 @@ is in seconds, None: without limit; its end raises Timeout. Iterators end (StopI
 raise an Error when it ended otherwise. A closed object raises ValueError, as a closed file does; closing a connection closes
 what was made from it. Connections and what is made from them: one thread at a time (else RuntimeError), other connections at
 the same time. After a fork the child may only drop them. `str` is sent as UTF-8; nothing else is converted: pass json.dumps(x).
-Data of events are bytes of their own, without a lifetime rule. `start` is where to begin without `since`. `since`: an event id;
-an aware datetime (naive: ValueError); a timedelta: so long ago. Both: TypeError.
+Data of events are bytes of their own, without a lifetime rule. `start` is where to begin without `since` and `last`. `since`: an event id;
+an aware datetime (naive: ValueError); a timedelta: so long ago. `last`: the last so many stored events, then new ones; a filter
+leaves out those of them that do not fit. Two of the three: TypeError.
 
 streamd.aio is the side of asyncio.
 """

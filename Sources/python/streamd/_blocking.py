@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _streamd
 from ._errors import ConnectionLost
@@ -58,15 +58,16 @@ class Connection(_streamd.Connection):
     __slots__ = ()
 
     def subscribe(
-        self, stream: str, *, start: Start = "replay", since: Since | None = None, on_lag: OnLag | None = None, where: Where | None = None,
-        marker: bool = False, reconnect: bool = True, credit: int = 1024,
+        self, stream: str, *, start: Start = "replay", since: Since | None = None, last: int | None = None,
+        on_lag: OnLag | None = None, where: Where | None = None, marker: bool = False, reconnect: bool = True, credit: int = 1024,
     ) -> Subscription:
-        """The events of a stream from a start, or since an id or a time. A refusal is an error of the first wait for an event.
+        """The events of a stream from a start, since an id or a time, or from the last so many on. A refusal is an error of the first
+        wait for an event.
 
         on_lag: if events are lost, continue with the oldest stored one ("skip") or the newest ("latest"), or "fail"; None: as the
         stream is configured. where: a filter, such as {"/symbol": "AAPL"}. marker: deliver markers, too. reconnect: restore a lost
         connection and continue after the last event; what was lost is its `gap`. credit: events in flight, renewed while reading."""
-        return open_subscription(Subscription, self, stream, start, since, on_lag, where, marker, reconnect, credit)
+        return open_subscription(Subscription, self, stream, start, since, last, on_lag, where, marker, reconnect, credit)
 
     def get(self, stream: str, *, timeout: float | None = None) -> Event:
         """The newest event, or the first one if there is none yet. EOFError: the stream has ended without an event."""
@@ -112,12 +113,13 @@ def read(
 ) -> list[Event]:
     """The stored events, oldest first, without waiting for others: the last so many, those since, or all.
 
-    With a filter these are the last so many that fit. All stored events are read to find the last ones."""
+    With a filter these are the last so many that fit: all stored events that fit are then read to find them."""
     if last is not None and last < 0:
         raise invalid(f"last: {last} is negative")
     events: deque[Event] = deque(maxlen=last)
-    start = 0 if since is None else since
-    with connect(address) as c, c.subscribe(stream, since=start, where=where, marker=True, reconnect=False) as stored:
+    is_last = last and since is None and where is None  # else the daemon does not know which are the last
+    position: dict[str, Any] = {"last": last} if is_last else {"since": 0 if since is None else since}
+    with connect(address) as c, c.subscribe(stream, **position, where=where, marker=True, reconnect=False) as stored:
         for event in stored:
             if event.is_marker:
                 break

@@ -28,7 +28,7 @@ Opened = TypeVar("Opened", bound=_streamd.Subscription)
 
 # sdm_from and sdm_on_lag.
 _STARTS = {"replay": 0, "latest": 1, "new": 2, "state": 3}
-_FROM_ID, _FROM_TIME, _FROM_AGO = 4, 5, 6
+_FROM_ID, _FROM_TIME, _FROM_AGO, _FROM_LAST = 4, 5, 6, 7
 _ON_LAG = {None: 0, "skip": 1, "latest": 2, "fail": 3}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -56,18 +56,23 @@ def _since_of(since: Since) -> tuple[int, int]:
 
 
 def open_subscription(
-    kind: type[Opened], connection: _streamd.Connection, stream: str, start: Start, since: Since | None, on_lag: OnLag | None,
-    where: Where | None, marker: bool, reconnect: bool, credit: int,
+    kind: type[Opened], connection: _streamd.Connection, stream: str, start: Start, since: Since | None, last: int | None,
+    on_lag: OnLag | None, where: Where | None, marker: bool, reconnect: bool, credit: int,
 ) -> Opened:
-    if since is not None and start != "replay":
-        raise TypeError("start and since exclude each other")
+    if (start != "replay") + (since is not None) + (last is not None) > 1:
+        raise TypeError("start, since and last exclude each other")
     if start not in _STARTS:
         raise invalid(f"start: {start!r} is none of {', '.join(_STARTS)}")
     if on_lag not in _ON_LAG:
         raise invalid(f"on_lag: {on_lag!r} is none of skip, latest, fail")
     if not 1 <= credit <= _LARGEST_CREDIT:
         raise invalid(f"credit: {credit} is not between 1 and {_LARGEST_CREDIT:,}")
-    begin, number = (_STARTS[start], 0) if since is None else _since_of(since)
+    if last is not None:
+        begin, number = _FROM_LAST, index(last)
+        if not 1 <= number < 2**64:
+            raise invalid(f"last: {last} is out of range")
+    else:
+        begin, number = (_STARTS[start], 0) if since is None else _since_of(since)
     text = where if where is None or isinstance(where, str) else json.dumps(where)
     return kind(connection, stream, begin, number, _ON_LAG[on_lag], text, marker, reconnect, credit)
 

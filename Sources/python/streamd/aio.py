@@ -114,11 +114,11 @@ class AsyncConnection:
         loop.add_reader(self._descriptor, self._receive)
 
     def subscribe(
-        self, stream: str, *, start: Start = "replay", since: Since | None = None, on_lag: OnLag | None = None, where: Where | None = None,
-        marker: bool = False, reconnect: bool = True, credit: int = 1024,
+        self, stream: str, *, start: Start = "replay", since: Since | None = None, last: int | None = None,
+        on_lag: OnLag | None = None, where: Where | None = None, marker: bool = False, reconnect: bool = True, credit: int = 1024,
     ) -> AsyncSubscription:
         """See Connection.subscribe()."""
-        core = open_subscription(_streamd.Subscription, self._core, stream, start, since, on_lag, where, marker, reconnect, credit)
+        core = open_subscription(_streamd.Subscription, self._core, stream, start, since, last, on_lag, where, marker, reconnect, credit)
         return AsyncSubscription(self, core)
 
     async def get(self, stream: str) -> Event:
