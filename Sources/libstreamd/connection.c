@@ -193,7 +193,7 @@ static void did_connect(sdm *c, uint64_t now) {
   c->next_id = 1;
   c->keepalive_at = now + SDM_KEEPALIVE_USEC;
   c->silent_since = 0;
-  frame_setup(&c->output);
+  frame_setup(&c->output, c->token);
 }
 
 /* Makes progress with the connection. Returns whether anything was done. */
@@ -273,8 +273,10 @@ static int open_connection(sdm *c, const char *address) {
   return 0;
 }
 
-SDM_PUBLIC int sdm_connect(sdm **ret, const char *address) {
-  if (!ret) return -EINVAL;
+SDM_PUBLIC int sdm_connect(sdm **ret, const char *address) { return sdm_connect_with_token(ret, address, NULL); }
+
+SDM_PUBLIC int sdm_connect_with_token(sdm **ret, const char *address, const char *token) {
+  if (!ret || (token && !is_valid_name(token, TOKEN_LIMIT))) return -EINVAL;
   sdm *c = calloc(1, sizeof *c);
   if (!c) return -ENOMEM;
   c->references = 1;
@@ -282,7 +284,8 @@ SDM_PUBLIC int sdm_connect(sdm **ret, const char *address) {
   c->socket = c->epoll = c->timer = -1;
   c->timeout = c->timer_at = NEVER;
   c->state = CONNECTING;
-  int result = open_connection(c, address);
+  if (token) c->token = strdup(token);
+  int result = token && !c->token ? -ENOMEM : open_connection(c, address);
   if (result < 0) {
     sdm_unref(c);
     return result;
@@ -310,6 +313,7 @@ SDM_PUBLIC sdm *sdm_unref(sdm *c) {
     free(c->spare);
     c->spare = next;
   }
+  free(c->token);
   free(c);
   return NULL;
 }

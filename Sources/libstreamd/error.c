@@ -78,7 +78,9 @@ int errno_of_refusal(uint32_t code, const char *sentence, const char *stream) {
 /* Of an ERROR for the whole connection. 0: a loss, which a new connection may resolve. */
 int errno_of_close(uint32_t code, const char *sentence) {
   switch (code) {
-    case 0x003: return strstr(sentence, "(max_connections") ? -EDQUOT : -ECONNREFUSED;
+    case 0x003:
+      if (strcmp(sentence, "the token is not valid") == 0) return -EACCES;
+      return strstr(sentence, "(max_connections") ? -EDQUOT : -ECONNREFUSED;
     case 0x101: return strstr(sentence, "(max_") ? -EDQUOT : -EPROTO;
     case 0x102: return 0;
     default: return -EPROTO;

@@ -39,6 +39,7 @@ enum {
   READ_BYTES = 128 << 10,           /* of one recv(2) */
   SEGMENT_BYTES = 64 << 10,         /* of untaken events */
   NAME_LIMIT = 255,                 /* bytes of a stream's name: the size of a routing tag */
+  TOKEN_LIMIT = 1024,               /* bytes of a token, as the daemon has it */
   ERROR_BYTES = 1024,               /* of a sentence */
 };
 #define CREDIT_UNLIMITED 0x7fffffffu /* as RSocket has it */
@@ -88,7 +89,7 @@ struct frame {
 };
 /* Reads a frame without its length. NULL, or a sentence: how it is malformed. */
 const char *frame_read(struct frame *f, const uint8_t *bytes, size_t size);
-void frame_setup(struct buffer *out);
+void frame_setup(struct buffer *out, const char *token); /* NULL: none */
 void frame_keepalive(struct buffer *out, bool respond, const uint8_t *data, size_t size);
 void frame_number(struct buffer *out, uint32_t id, enum frame_type type, uint32_t number); /* REQUEST_N */
 void frame_plain(struct buffer *out, uint32_t id, enum frame_type type, unsigned flags);   /* CANCEL, COMPLETE */
@@ -242,6 +243,7 @@ struct sdm {
   bool has_news;              /* a subscription has received something since the last sdm_process() */
   bool is_reported;           /* sdm_process() has returned how it ended */
   uint32_t interest;          /* of epoll in the socket */
+  char *token;                /* NULL: none */
   struct sockaddr_storage addresses[ADDRESSES];
   socklen_t address_size[ADDRESSES];
   size_t address_count, address_index;

@@ -177,7 +177,8 @@ static void receive_error(sdm *c, const struct frame *f) {
   if (!f->id) {
     c->is_closed = true;
     c->close_code = errno_of_close(f->number, sentence);
-    if (f->number == 0x003 && c->was_accepted) c->close_code = 0; /* the daemon may admit it later */
+    /* The daemon may admit it later, unless its token is gone. */
+    if (f->number == 0x003 && c->was_accepted && c->close_code != -EACCES) c->close_code = 0;
     memcpy(c->reason, sentence, sizeof sentence);
     if (f->number == 0x101) end_too_large(c, sentence);
     if (!c->reason[0]) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)"the daemon has closed the connection", 36);

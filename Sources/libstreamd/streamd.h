@@ -91,6 +91,9 @@ typedef struct sdm_options {
 /* NULL: $STREAMD_SOCKET, then /run/streamd/streamd.sock. "unix:/path", "/path", "tcp:host:port", "tcp:[address]:port". Blocks until connected,
  * at most 10 s. A relative path, an empty string or another scheme: -EINVAL. Refusals that the daemon sends later are errors of later calls. */
 int sdm_connect(sdm **ret, const char *address);
+/* With a token, 1 to 1,024 bytes, which is sent with each connection, and ignored on Unix sockets. One that is not valid is -EACCES of later
+ * calls. Nothing is encrypted. */
+int sdm_connect_with_token(sdm **ret, const char *address, const char *token);
 sdm *sdm_ref(sdm *c);
 sdm *sdm_unref(sdm *c);                         /* returns NULL; NULL is ignored, here and below */
 const char *sdm_error(const sdm *c);            /* of the last call on c or on an object of it that failed; never NULL; valid until the next call */

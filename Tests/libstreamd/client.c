@@ -68,7 +68,7 @@ static const struct { const char *name; void (*run)(void); } checks[] = {
     {"resume_over_stop", resume_over_stop}, {"resume_over_loss", resume_over_loss}, {"gap_over_loss", gap_over_loss},
     {"state", state}, {"filters", filters}, {"poll_loop", poll_loop}, {"starts", starts}, {"credit", credit}, {"batches", batches},
     {"gaps", gaps}, {"markers", markers}, {"end_of_stream", end_of_stream}, {"refusals", refusals}, {"arguments", arguments},
-    {"lost_without_reconnect", lost_without_reconnect}, {"publish_unnamed", publish_unnamed}, {"tcp", tcp}, {"forks", forks},
+    {"lost_without_reconnect", lost_without_reconnect}, {"publish_unnamed", publish_unnamed}, {"tcp", tcp}, {"token", token}, {"forks", forks},
     {"lifetime", lifetime},
 };
 

@@ -37,6 +37,7 @@ void lost_without_reconnect(void);
 void publish_over_kills(void);
 void publish_unnamed(void);
 void tcp(void);
+void token(void);
 void forks(void);
 void lifetime(void);
 #endif

@@ -23,7 +23,7 @@ static void add_late_metadata(struct buffer *b) {
   put_frame(b, 1, FRAME_PAYLOAD, FLAG_NEXT | FLAG_FOLLOWS, "data", 4);
   put_event(b, 1, 1, NULL, 0, "x");
 }
-static void add_setup(struct buffer *b) { frame_setup(b); }
+static void add_setup(struct buffer *b) { frame_setup(b, NULL); }
 static void add_zero_credit(struct buffer *b) { frame_number(b, 1, FRAME_REQUEST_N, 0); }
 static void add_short_error(struct buffer *b) { put_frame(b, 0, FRAME_ERROR, 0, "abc", 3); }
 static void add_short_keepalive(struct buffer *b) { put_frame(b, 0, FRAME_KEEPALIVE, 0, "1234567", 7); }

@@ -275,6 +275,42 @@ void tcp(void) {
   sdm_unref(c);
 }
 
+static sdm *connected_with(const char *secret) {
+  sdm *c = NULL;
+  EQUAL(sdm_connect_with_token(&c, tcp_address, secret), 0);
+  return c;
+}
+
+/* A token gives access, also after a loss. Once it is not valid any more, the connection ends. */
+void token(void) {
+  sdm_event e;
+  sdm *c = connected_with(NULL);
+  EQUAL(sdm_get(c, "private", &e), -EACCES);
+  CHECK(strstr(sdm_error(c), "may not read \"private\""));
+  sdm_unref(c);
+  c = connected_with("no-such-token-0123");
+  EQUAL(sdm_get(c, "private", &e), -EACCES);
+  CHECK(strcmp(sdm_error(c), "the token is not valid") == 0);
+  sdm_unref(c);
+  char too_long[1026] = {0};
+  memset(too_long, 'a', sizeof too_long - 1);
+  EQUAL(sdm_connect_with_token(&c, tcp_address, too_long), -EINVAL);
+  EQUAL(sdm_connect_with_token(&c, tcp_address, ""), -EINVAL);
+
+  c = connected_with("alice-0123456789");
+  sdm_subscription *s = subscribed(c, "private", from(SDM_FROM_NEW, 0, 2));
+  EQUAL(next_of(c, s, &e), 1);
+  ask("kill");
+  EQUAL(next_of(c, s, &e), 1);
+  ask("revoke");
+  int result;
+  while ((result = next_of(c, s, &e)) == 1);
+  EQUAL(result, -EACCES);
+  CHECK(strcmp(sdm_error(c), "the token is not valid") == 0);
+  sdm_subscription_unref(s);
+  sdm_unref(c);
+}
+
 /* A child that releases its copies does not disturb the parent. */
 void forks(void) {
   publish("notes", 3, "f%d");

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 import sys
 
 import pytest
@@ -13,8 +14,10 @@ from daemon import Daemon
 os.environ.pop("LD_PRELOAD", None)  # a sanitizer is for this process, not for the daemon
 
 # `count` ends; nothing is published to `never`; `brief` drops events, `full` refuses them; `small` and `max_request` limit values;
-# `private` and `guarded` admit another user.
+# `private` and `guarded` admit another user, `private` also a token.
+TOKEN = "alice-0123456789"
 STREAMS = """
+listen = ["127.0.0.1:{port}"]
 max_requests_per_connection = 16
 max_request = "1MiB"
 
@@ -53,12 +56,17 @@ replay = 3
 publish = true
 
 [streams.private]
-timer = {{ every = "1s" }}
+timer = {{ every = "10ms" }}
 read = ["uid:{stranger}"]
 
 [streams.guarded]
 publish = true
 write = ["uid:{stranger}"]
+
+[[tokens]]
+name = "alice"
+credential = "alice"
+read = ["private"]
 """
 
 
@@ -67,9 +75,13 @@ class Server(Daemon):
 
     def __init__(self):
         super().__init__(pathlib.Path(os.environ["STREAMD_BUILT"]) / "streamd", None)
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            self.port = one.getsockname()[1]
 
     def begin(self):
-        self.start(f'state = "{self.folder}"\n' + STREAMS.format(stranger=os.geteuid() + 1))
+        streams = STREAMS.format(port=self.port, stranger=os.geteuid() + 1)
+        self.start(f'state = "{self.folder}"\n{streams}', credentials={"alice": TOKEN})
 
     def kill(self):
         self.process.kill()
@@ -85,6 +97,12 @@ def serve():
 
 shared_server = pytest.fixture(scope="session")(serve)
 server = pytest.fixture(serve)
+
+
+@pytest.fixture
+def tcp(shared_server):
+    """The address of the common daemon for clients that are no user of this machine."""
+    return f"tcp:127.0.0.1:{shared_server.port}"
 
 
 @pytest.fixture

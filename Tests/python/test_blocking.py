@@ -1,6 +1,7 @@
 """Streams, events, errors and limits, without asyncio."""
 
 import array
+import asyncio
 import contextlib
 import errno
 import importlib.metadata
@@ -15,6 +16,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 import streamd
+import streamd.aio
+from conftest import TOKEN
 
 
 @pytest.fixture
@@ -83,6 +86,30 @@ def test_nothing_else_is_a_value(c, data):
 
 def test_the_version_is_that_of_the_package():
     assert importlib.metadata.version("streamd") == streamd.__version__
+
+
+# --- tokens ---
+
+
+def test_a_token_gives_access_over_tcp(tcp):
+    with streamd.connect(tcp, token=TOKEN) as c:
+        assert next(c.subscribe("private")) and c.get("private")
+    assert streamd.read("private", last=2, address=tcp, token=TOKEN)
+    with streamd.connect(tcp) as c, pytest.raises(streamd.AccessDenied, match="may not read"):
+        c.get("private")
+    with streamd.connect(tcp, token="no-such-token-0123") as c, pytest.raises(streamd.AccessDenied, match="the token is not valid"):
+        c.get("private")
+    for token in ("", "a" * 1025):
+        with pytest.raises(streamd.Invalid, match="a token has"):
+            streamd.connect(tcp, token=token)
+
+
+def test_a_token_gives_access_to_tasks(tcp):
+    async def get():
+        async with streamd.aio.connect(tcp, token=TOKEN) as c:
+            return await c.get("private")
+
+    assert asyncio.run(get())
 
 
 # --- subscriptions ---

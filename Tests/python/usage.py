@@ -39,6 +39,7 @@ def blocking(since: streamd.Since, where: streamd.Where, on_lag: streamd.OnLag, 
         c.publisher("s", name="name").close()
         show(c.get("s", timeout=1))
     streamd.connect("/socket").close()
+    streamd.connect("tcp:host:7878", token="secret").close()
     assert_type(streamd.read("s", last=10, since=since, where=where, address="/socket"), list[streamd.Event])
 
 
@@ -73,7 +74,7 @@ def arguments(c: streamd.Connection, now: datetime) -> None:
 
 
 async def asynchronous(since: streamd.Since, data: streamd.Data) -> None:
-    c = await streamd.aio.connect("/socket")
+    c = await streamd.aio.connect("/socket", token="secret")
     assert_type(c, streamd.AsyncConnection)
     await c.close()
     async with streamd.aio.connect() as d:

@@ -73,9 +73,9 @@ bool take_turn(struct connection *c, uint64_t until) {
 
 /* --- the type --- */
 
-static PyObject *raise_connect_error(int code, const char *address) {
+static PyObject *raise_connect_error(int code, const char *address, const char *token) {
   PyObject *errors = PyImport_ImportModule("streamd._errors");
-  PyObject *error = errors ? PyObject_CallMethod(errors, "connect_error", "iz", -code, address) : NULL;
+  PyObject *error = errors ? PyObject_CallMethod(errors, "connect_error", "izz", -code, address, token) : NULL;
   if (error) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   Py_XDECREF(error);
   Py_XDECREF(errors);
@@ -83,14 +83,14 @@ static PyObject *raise_connect_error(int code, const char *address) {
 }
 
 static PyObject *connection_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
-  static char *names[] = {"address", NULL};
-  const char *address = NULL;
-  if (!PyArg_ParseTupleAndKeywords(arguments, words, "|z:Connection", names, &address)) return NULL;
+  static char *names[] = {"address", "token", NULL};
+  const char *address = NULL, *token = NULL;
+  if (!PyArg_ParseTupleAndKeywords(arguments, words, "|zz:Connection", names, &address, &token)) return NULL;
   sdm *c = NULL;
   int result;
   do {
     Py_BEGIN_ALLOW_THREADS
-    result = sdm_connect(&c, address);
+    result = sdm_connect_with_token(&c, address, token);
     Py_END_ALLOW_THREADS
     if (PyErr_CheckSignals() < 0) {
       sdm_unref(c);
@@ -98,7 +98,7 @@ static PyObject *connection_new(PyTypeObject *type, PyObject *arguments, PyObjec
     }
   } while (result == -EINTR);
   if (result == -ENOMEM) return PyErr_NoMemory();
-  if (result < 0) return raise_connect_error(result, address);
+  if (result < 0) return raise_connect_error(result, address, token);
   allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
   struct connection *self = (struct connection *)allocate(type, 0);
   if (self) self->c = c;

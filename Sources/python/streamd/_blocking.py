@@ -103,13 +103,16 @@ class Connection(_streamd.Connection):
         self.close()
 
 
-def connect(address: str | None = None) -> Connection:
-    """Connects to "/path", "unix:/path" or "tcp:host:port"; None: $STREAMD_SOCKET, then /run/streamd/streamd.sock."""
-    return Connection(address)
+def connect(address: str | None = None, *, token: str | None = None) -> Connection:
+    """Connects to "/path", "unix:/path" or "tcp:host:port"; None: $STREAMD_SOCKET, then /run/streamd/streamd.sock.
+
+    token: for a daemon over TCP. One that is not valid is AccessDenied of later calls."""
+    return Connection(address, token)
 
 
 def read(
     stream: str, *, last: int | None = None, since: Since | None = None, where: Where | None = None, address: str | None = None,
+    token: str | None = None,
 ) -> list[Event]:
     """The stored events, oldest first, without waiting for others: the last so many, those since, or all.
 
@@ -119,7 +122,7 @@ def read(
     events: deque[Event] = deque(maxlen=last)
     is_last = last and since is None and where is None  # else the daemon does not know which are the last
     position: dict[str, Any] = {"last": last} if is_last else {"since": 0 if since is None else since}
-    with connect(address) as c, c.subscribe(stream, **position, where=where, marker=True, reconnect=False) as stored:
+    with connect(address, token=token) as c, c.subscribe(stream, **position, where=where, marker=True, reconnect=False) as stored:
         for event in stored:
             if event.is_marker:
                 break

@@ -21,7 +21,7 @@ class NotFound(Error):
 
 
 class AccessDenied(Error):
-    """The access rules do not admit this user."""
+    """The access rules do not admit this user, or its token is not valid."""
 
 
 class Lagged(Error):
@@ -81,10 +81,12 @@ def error_of(code: int, sentence: str) -> Error:
     return _KINDS.get(code, Error)(sentence, code)
 
 
-def connect_error(code: int, address: str | None) -> Error:
+def connect_error(code: int, address: str | None, token: str | None) -> Error:
     """The error of sdm_connect(), which has no sentence."""
     if address is None:
         address = os.environ.get("STREAMD_SOCKET", "/run/streamd/streamd.sock")
+    if token is not None and not 1 <= len(token.encode()) <= 1024:
+        return Invalid("a token has 1 to 1,024 bytes", code)
     if code == errno.EINVAL:
         return Invalid(f'"{address}" is no address: expected an absolute path, unix:/path or tcp:host:port', code)
     return ConnectionLost(f"cannot connect to {address}: {os.strerror(code)}", code)

@@ -205,17 +205,17 @@ def _is_over(is_over: Callable[[], bool]) -> bool:
 class _Connecting:
     """For `async with` and for `await`."""
 
-    __slots__ = ("_address", "_connection")
+    __slots__ = ("_address", "_connection", "_token")
 
-    def __init__(self, address: str | None) -> None:
-        self._address = address
+    def __init__(self, address: str | None, token: str | None) -> None:
+        self._address, self._token = address, token
         self._connection: AsyncConnection | None = None
 
     async def _connect(self) -> AsyncConnection:
         from asyncio import get_running_loop  # its import takes longer than that of the whole package
 
         loop = get_running_loop()
-        core = await loop.run_in_executor(None, _streamd.Connection, self._address)
+        core = await loop.run_in_executor(None, _streamd.Connection, self._address, self._token)
         return AsyncConnection(core, loop)
 
     def __await__(self) -> Generator[Any, None, AsyncConnection]:
@@ -230,6 +230,6 @@ class _Connecting:
             await self._connection.close()
 
 
-def connect(address: str | None = None) -> _Connecting:
+def connect(address: str | None = None, *, token: str | None = None) -> _Connecting:
     """As streamd.connect(), for `async with` and for `await`."""
-    return _Connecting(address)
+    return _Connecting(address, token)
