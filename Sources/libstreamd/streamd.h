@@ -117,7 +117,8 @@ int sdm_get(sdm *c, const char *stream, sdm_event *e);
 /* Does not block. The request is sent with its first credit, and refused as a result of sdm_next(): "from" counts from that moment. */
 int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream, const sdm_options *o);
 /* Adds n, saturating. 0: -EINVAL. A marker costs one, too. SDM_UNLIMITED: for ever, granted in parts: at most 65,536 events and about 8 MiB
- * wait to be taken. Whatever the credit, sdm_process() reads no more while 64 MiB of events wait on the connection. */
+ * wait to be taken. Whatever the credit, sdm_process() reads no more while 64 MiB of events wait on the connection; sdm_get() and sdm_flush()
+ * read on, and receive at most the events that had credit when they were called. */
 int sdm_request(sdm_subscription *s, uint32_t n);
 /* Takes what sdm_process() has received; no system call. 1: *e is the next event or marker, 0: none now, -ENODATA, or how it ended. */
 int sdm_next(sdm_subscription *s, sdm_event *e);

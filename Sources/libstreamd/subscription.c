@@ -5,7 +5,8 @@
  *
  * Memory is bounded by credit. Credit of the program, and of `window`, is granted as it is. A demand without limit is granted
  * in parts: at most `rolling` events are open or untaken, at most 65,536, and about 8 MiB by the size of recent events. If
- * events become much larger than these, UNTAKEN_LIMIT stops the reading of the connection until some are taken. */
+ * events become much larger than these, UNTAKEN_LIMIT stops the reading of the connection until some are taken. Calls that block read on, because what they wait for may
+ * be behind the events; meanwhile nothing is taken, so what was requested before the call is the bound. */
 #include "internal.h"
 
 #include <errno.h>

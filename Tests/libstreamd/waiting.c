@@ -105,7 +105,24 @@ static void read_nothing(uint32_t credit, int published, size_t limit) {
   sdm_unref(d);
 }
 
+/* Nothing is taken during sdm_get(), so no credit is renewed. */
+static void get_reads_what_has_credit(void) {
+  sdm *c = connected();
+  sdm_event e;
+  sdm_subscription *s = subscribed(c, "notes", from(SDM_FROM_NEW, 0, 50));
+  CHECK(is_quiet(c, s));
+  publish("notes", 300, "b%d");
+  EQUAL(sdm_set_timeout(c, 500000), 0);
+  EQUAL(sdm_get(c, "never", &e), -ETIMEDOUT);
+  int count = 0;
+  while (sdm_next(s, &e) == 1) count++;
+  EQUAL(count, 50);
+  sdm_subscription_unref(s);
+  sdm_unref(c);
+}
+
 void bounded(void) {
+  get_reads_what_has_credit();
   read_nothing(SDM_UNLIMITED, 300, 16 << 20); /* by credit */
   read_nothing(1000000, 800, 70 << 20);       /* by not reading */
 }
