@@ -10,7 +10,7 @@ A cancelled wait loses no event. Bound waits with asyncio.timeout(). One loop's 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _streamd
 from ._errors import ConnectionLost
@@ -25,14 +25,33 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncConnection", "AsyncPublisher", "AsyncSubscription", "connect"]
 
+Core = TypeVar("Core", bound="_streamd.Subscription | _streamd.Publisher")
 
-class AsyncSubscription:
-    """The events of a stream, as an asynchronous iterator. For one task at a time."""
+
+class _Made(Generic[Core]):
+    """What is made from a connection."""
 
     __slots__ = ("_connection", "_core")
 
-    def __init__(self, connection: AsyncConnection, core: _streamd.Subscription) -> None:
+    def __init__(self, connection: AsyncConnection, core: Core) -> None:
         self._connection, self._core = connection, core
+
+    async def close(self) -> None:
+        self._core.close()
+        self._connection._wake()
+
+    async def __aenter__(self) -> Self:
+        self._core._check()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
+        await self.close()
+
+
+class AsyncSubscription(_Made[_streamd.Subscription]):
+    """The events of a stream, as an asynchronous iterator. For one task at a time."""
+
+    __slots__ = ()
 
     def __aiter__(self) -> Self:
         return self
@@ -51,25 +70,11 @@ class AsyncSubscription:
             await self._connection._wait_for(self._core._is_ready)
         return self._core.batch(limit, 0)
 
-    async def close(self) -> None:
-        self._core.close()
-        self._connection._wake()
 
-    async def __aenter__(self) -> Self:
-        self._core._check()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
-        await self.close()
-
-
-class AsyncPublisher:
+class AsyncPublisher(_Made[_streamd.Publisher]):
     """Values for a stream. Leaving `async with` without an exception flushes; with one, it only closes."""
 
-    __slots__ = ("_connection", "_core")
-
-    def __init__(self, connection: AsyncConnection, core: _streamd.Publisher) -> None:
-        self._connection, self._core = connection, core
+    __slots__ = ()
 
     async def send(self, data: Data) -> None:
         """Queues a value; waits while the queue is full."""
@@ -84,14 +89,6 @@ class AsyncPublisher:
     def confirmed(self) -> int:
         """The number of the last value that is known to be in the stream; of a name, after flush()."""
         return self._core.confirmed
-
-    async def close(self) -> None:
-        self._core.close()
-        self._connection._wake()
-
-    async def __aenter__(self) -> Self:
-        self._core._check()
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
         try:
