@@ -1,8 +1,8 @@
 """The Python package as README.md beside this file describes a driver."""
 
 import datetime
+import re
 import sys
-import urllib.parse
 
 import streamd
 
@@ -20,17 +20,21 @@ KINDS = {
 }
 
 
-def quoted(value):
-    return urllib.parse.quote(value, safe="")
+def encoded(data):
+    return re.sub(rb"[^0-9A-Za-z]", lambda byte: b"%%%02X" % ord(byte[0]), data).decode()
+
+
+def decoded(text):
+    return re.sub(rb"%(..)", lambda digits: bytes.fromhex(digits[1].decode()), text.encode())
 
 
 def failure(verb, error):
-    return f"{verb} kind={KINDS.get(type(error), 'other')} sentence={quoted(str(error))}"
+    return f"{verb} kind={KINDS.get(type(error), 'other')} sentence={encoded(str(error).encode())}"
 
 
 def described(event):
     gap = "unknown" if event.gap is None else event.gap
-    data = "" if event.is_marker else f" data={quoted(event.data)}"
+    data = "" if event.is_marker else f" data={encoded(event.data)}"
     return f"{'marker' if event.is_marker else 'event'} id={event.id} time={event.time_us} left_out={event.left_out} gap={gap}{data}"
 
 
@@ -99,7 +103,7 @@ class Driver:
 
     def answer(self, line):
         verb, *pairs = line.split()
-        words = {key: urllib.parse.unquote_to_bytes(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+        words = {key: decoded(value) for key, _, value in (pair.partition("=") for pair in pairs)}
         try:
             return getattr(self, verb)(words)
         except streamd.Timeout:
