@@ -17,6 +17,7 @@ let package = Package(
       dependencies: [
         .product(name: "_CLinux", package: "streamd"), .product(name: "_RSocket", package: "streamd"),
         .product(name: "_StreamRuntime", package: "streamd"), .product(name: "Reactive", package: "streamd"),
+        .product(name: "StreamClient", package: "streamd"),
       ],
       swiftSettings: settings + [.strictMemorySafety()]),
     .testTarget(name: "streambenchTests", dependencies: ["streambench"], swiftSettings: settings),

@@ -1,5 +1,6 @@
 import Glibc
 import RSocket
+import StreamRuntime
 
 // A stream with keys, beside the same stream without.
 

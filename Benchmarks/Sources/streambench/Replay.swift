@@ -3,17 +3,7 @@ import Glibc
 /// Measures a new subscription that reads a full log.
 func measureReplay(_ options: Options) throws {
   Report.heading("replay of a full 64 MiB log to a new subscriber, 64 bytes per event", goal: "60 % of the bare limit")
-  let broker = try StreamdBroker(
-    options.program,
-    stream: """
-      [streams.b]
-      publish = true
-      buffer = { events = 2000000, bytes = "64MiB" }
-      """)
-  let filling = try Contender(broker, subscribers: 1, verifies: options.verifies)
-  guard let feeder = filling.feeder else { return }
-  while feeder.sent < 1_000_000 { try filling.run(for: 0.1) }
-  try filling.drain()
+  let (broker, sent) = try brokerWithFullLog(options)
   let held = try replayed(broker, firstNumber: nil, count: nil, verifies: false).count
   let bare = try BareServer()
   var rates: [Double] = []
@@ -21,7 +11,7 @@ func measureReplay(_ options: Options) throws {
   for _ in 0..<options.runs {
     limits.append(try bareReplay(bare, count: held))
     let (count, seconds) = try replayed(
-      broker, firstNumber: UInt64(feeder.sent - held), count: held, verifies: options.verifies)
+      broker, firstNumber: UInt64(sent - held), count: held, verifies: options.verifies)
     rates.append(Double(count) / seconds)
   }
   Report.line("bare limit", Figures(limits), "events/s")
@@ -30,8 +20,23 @@ func measureReplay(_ options: Options) throws {
     [Report.percent(Figures(rates).median, of: Figures(limits).median, "bare"), "\(held) events held"])
 }
 
+/// A daemon whose stream holds as many events as fit into 64 MiB.
+func brokerWithFullLog(_ options: Options) throws -> (broker: StreamdBroker, sent: Int) {
+  let broker = try StreamdBroker(
+    options.program,
+    stream: """
+      [streams.b]
+      publish = true
+      buffer = { events = 2000000, bytes = "64MiB" }
+      """)
+  let filling = try Contender(broker, subscribers: 1, verifies: options.verifies)
+  while let feeder = filling.feeder, feeder.sent < 1_000_000 { try filling.run(for: 0.1) }
+  try filling.drain()
+  return (broker, filling.feeder?.sent ?? 0)
+}
+
 /// - Parameter count: the number of stored events; nil: unknown, and determined by the silence that follows them.
-private func replayed(_ broker: StreamdBroker, firstNumber: UInt64?, count: Int?, verifies: Bool) throws -> (
+func replayed(_ broker: StreamdBroker, firstNumber: UInt64?, count: Int?, verifies: Bool) throws -> (
   count: Int, seconds: Double
 ) {
   let start = monotonicSeconds()

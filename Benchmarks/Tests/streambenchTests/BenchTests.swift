@@ -3,7 +3,7 @@ import Testing
 
 /// The load generator, which ends when an event is lost, doubled or out of order. One run at a time: each measures.
 @Suite(.serialized, .timeLimit(.minutes(10))) struct BenchTests {
-  @Test(arguments: ["throughput", "replay"])
+  @Test(arguments: ["throughput", "replay", "clients"])
   func everyEventReachesEverySubscriberOnceAndInOrder(row: String) throws {
     try #require(FileManager.default.isExecutableFile(atPath: Run.daemon), "there is no \(Run.daemon)")
     let run = try Run(["--quick", "--runs", "1", "--verify", "--rows", row, Run.daemon])
