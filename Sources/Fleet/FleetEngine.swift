@@ -4,10 +4,10 @@ package enum FleetSubject: Hashable, Sendable {
   case heartbeats
   /// Questions of a host that is about to claim this shard, to all hosts; each answers.
   case positions(shard: Int)
-  /// Questions of this shard's leader whether any host wants the next event of a stream. A host has the subscription
-  /// only while it does; one of them answers.
+  /// Questions of this shard's leader whether any host wants the next event of a stream. A host listens only while it
+  /// wants the event, and one of these hosts answers.
   case interest(shard: Int, stream: String)
-  /// To one host.
+  /// Messages to one host.
   case host(HostID)
 
   /// Whether one subscriber receives each message, instead of all.
@@ -16,11 +16,11 @@ package enum FleetSubject: Hashable, Sendable {
 
 /// The engine of a fleet: for each shard a log that appends under a condition, and messages between hosts.
 ///
-/// Confined to the loop that it was created with: all functions are called there, and it calls all closures there, never
-/// before the call that they were given to has returned. A completion is called once, after `answerTimeout` at the
-/// latest, also without a connection.
+/// Confined to the loop with which it was created: callers call all functions there, and the engine calls all closures
+/// there. It never calls a closure before the function that received it has returned. A completion is called once,
+/// after `answerTimeout` at the latest, also without a connection.
 ///
-/// What it returns is hostile: entries and messages may come from anything that can write to the engine.
+/// Entries and messages may be hostile: any client that can write to the brokers may have sent them.
 package protocol FleetEngine: AnyObject {
   /// Connects, and reconnects whenever the connection is lost. Called once.
   func start(_ observer: any FleetEngineObserver)
@@ -34,8 +34,8 @@ package protocol FleetEngine: AnyObject {
     _ done: @escaping (ShardMachine.AppendResult) -> Void)
   /// Reads entries, beginning with the first one after this sequence number: as many as are there, up to
   /// `FleetEntries.maximumCount` of them and about `FleetEntries.byteCount`. Any replica may answer.
-  /// - Parameter done: with nil after a failure. Without entries, though the last one has a higher sequence number, if the
-  ///   replica that decides about appends has none either: they were removed.
+  /// - Parameter done: called with nil after a failure. If the last entries were removed, the answer has none of them,
+  ///   but a higher `last`: the replica that decides about appends does not have them either.
   func read(_ shard: Int, after: UInt64, _ done: @escaping (FleetEntries?) -> Void)
   /// Finds the last entry that was appended as a claim. Any replica may answer.
   /// - Parameter done: with nil after a failure.
@@ -46,9 +46,9 @@ package protocol FleetEngine: AnyObject {
 
   /// Sends a message.
   func send(_ message: [UInt8], to subject: FleetSubject)
-  /// Sends a message and collects answers: until there are `count` of them, it is known that nothing listens, or
-  /// `timeout` has passed.
-  /// - Parameter done: with nil without a connection, or if no answer came and it is not known that nothing listens.
+  /// Sends a message and collects answers, until there are `count` of them, `timeout` has passed, or it is known that
+  /// no host listens.
+  /// - Parameter done: called with nil without a connection, or if no answer came although a host may listen.
   func ask(
     _ message: [UInt8], to subject: FleetSubject, count: Int, timeout: Duration,
     _ done: @escaping ([[UInt8]]?) -> Void)
@@ -59,18 +59,18 @@ package protocol FleetEngine: AnyObject {
   func unsubscribe(from subject: FleetSubject)
 }
 
-/// Receives what an engine says unasked, on its loop.
+/// Receives the notifications of an engine, on its loop.
 package protocol FleetEngineObserver: AnyObject {
-  /// The connection is there, and the shards' logs exist; some may still be without a leader, and fail until they have
-  /// one. What was sent before may be lost.
+  /// The engine is connected, and the shards' logs exist. Some logs may have no deciding replica yet: requests to them
+  /// fail until they do. Requests and messages from before may be lost.
   func engineConnected()
   /// There is no connection.
   /// - Parameter reason: a sentence without its full stop, without secrets.
   func engineDisconnected(_ reason: String)
-  /// Messages were dropped, because they arrived faster than they were processed: answers may be missing, and entries of
-  /// a tail. Once for each connection.
+  /// Messages were dropped, because they arrived faster than they were processed: answers and entries of a tail may be
+  /// missing. Called once for each connection.
   func engineDropped()
-  /// An entry of a shard's log, soon after it was appended: in any order, late, or repeatedly, or not at all.
+  /// An entry of a shard's log was appended. Entries may come in any order, late, repeatedly, or not at all.
   func engineAppended(_ entry: [UInt8], to shard: Int, at sequence: UInt64)
 }
 
@@ -95,7 +95,7 @@ package struct FleetEntries: Sendable {
 /// The answer to the search for a claim.
 package enum FleetClaim: Sendable {
   case found([UInt8], sequence: UInt64)
-  /// The log has none.
+  /// The log has no claim.
   case none(last: UInt64)
 }
 
@@ -103,7 +103,7 @@ package enum FleetClaim: Sendable {
 package struct FleetNewest: Sendable {
   /// The sequence number of the last entry; 0 if there was none yet.
   package var last: UInt64
-  /// That entry; nil if it was removed, or there was none yet.
+  /// The last entry; nil if it was removed, or there was none yet.
   package var entry: [UInt8]?
 
   package init(last: UInt64, entry: [UInt8]?) { (self.last, self.entry) = (last, entry) }

@@ -1,21 +1,21 @@
 import Events
 
-/// The present state, for callers; nothing here changes it.
+/// The present status, for callers. Nothing here changes the machine.
 extension FleetMachine {
-  /// The state of a stream in the fleet.
+  /// The status of a stream in the fleet.
   package struct Status: Equatable, Sendable {
     package var isLeading: Bool
-    /// The leader's name, or its number if that is not known; nil without a leader.
+    /// The leader's name, or its id if the name is not known; nil without a leader.
     package var leader: String?
     package var term: UInt64
     package var epoch: UInt64
-    /// Entries of the shard that this host has not read.
+    /// The number of the shard's entries that this host has not read.
     package var lag: UInt64
-    /// Since when it is not known whether this host has all events, on the monotonic clock; nil: it has.
+    /// Since when this host may lack events, on the monotonic clock; nil: it has all.
     package var staleSince: UInt64?
   }
 
-  /// The shard of a stream. The same in all versions.
+  /// The shard of a stream. All versions compute the same one.
   package func shard(of stream: String) -> Int { settings.shard(of: stream) }
 
   /// The shards that have a stream of this host.
@@ -26,10 +26,10 @@ extension FleetMachine {
   /// Whether the stream's source may be asked for a batch now.
   package func mayFetch(_ stream: String) -> Bool { find(stream).map { $0.mayFetch($1) } ?? false }
 
-  /// Decides about a poll that is due: whether it is made; nil: if another host wants the event.
+  /// Whether a poll that is due may fetch; nil: only if another host wants the event.
   ///
-  /// A poll continues after responses without an event. Each fetch is decided anew, because the log may have stopped to
-  /// append since the event was requested.
+  /// A poll fetches again after responses without an event. Each fetch is decided anew, because the log may have
+  /// stopped appending since the event was requested.
   package func admitsFetch(_ stream: String) -> Bool? {
     guard let (shard, stream) = find(stream), shard.mayFetch(stream) else { return false }
     return stream.isWantedHere ? true : nil
@@ -38,21 +38,23 @@ extension FleetMachine {
   /// Whether this host leads the stream's shard, and fetches the stream.
   package func isLeading(_ stream: String) -> Bool { find(stream).map { $0.isLed($1) } ?? false }
 
-  /// Whether the stream's source was asked for events by the last `fetch`.
+  /// The value of the stream's last `fetch` action.
   package func isFetched(_ stream: String) -> Bool { find(stream)?.1.isFetched == true }
 
-  /// Where the stream's source resumes.
+  /// The checkpoint from which the stream's source resumes; nil: it begins anew.
   package func checkpoint(of stream: String) -> Checkpoint? { shards[shard(of: stream)]?.heads[stream]?.checkpoint }
 
-  /// When the leader took the stream's last batch in, by its clock; microseconds since the Unix epoch; nil: unknown.
+  /// When the leader received the stream's last batch, by the leader's clock; microseconds since the Unix epoch; nil:
+  /// unknown.
   package func lastTime(of stream: String) -> UInt64? {
     shards[shard(of: stream)]?.heads[stream].flatMap { $0.time > 0 ? $0.time : nil }
   }
 
-  /// The rest of the schedule in the stream's last record.
+  /// The schedule in the stream's last record, as it is now.
   ///
-  /// By this host's monotonic clock if it has received the record when it was appended. Otherwise by the wall clocks, which
-  /// may differ; then it waits for no longer than the record says. Nothing of another definition's schedule is left.
+  /// The age of the record is measured by this host's monotonic clock if the record came from the tail, otherwise by
+  /// the wall clocks. These may differ, but the source never waits longer than the record says. The schedule of another
+  /// definition has no effect.
   package func schedule(of stream: String, at now: UInt64, wallTime: UInt64) -> FleetSchedule {
     guard let (shard, known) = find(stream), let head = shard.heads[stream],
       head.definition == known.definition.definition
@@ -61,7 +63,7 @@ extension FleetMachine {
     return head.schedule.after(age)
   }
 
-  /// - Returns: nil for a stream that is not of this host.
+  /// - Returns: nil for a stream that this host does not have.
   package func status(of stream: String, at now: UInt64) -> Status? {
     guard let (shard, _) = find(stream) else { return nil }
     let machine = shard.machine

@@ -1,41 +1,42 @@
 import Events
 import TaggedFields
 
-/// One host's part in a fleet: its shards, and what their records mean to streams.
+/// One host of a fleet: its shards, and the effect of their records on its streams.
 ///
-/// A stream belongs to one shard, by a hash of its name. The leader of the shard fetches the stream and turns what it
-/// receives into records; all hosts, the leader included, store the events when they read the record. What a new leader
-/// has to know of a stream, its head, is computed from the records by all hosts alike; claims carry the heads, so that a
-/// host can begin with the newest claim.
+/// A stream belongs to one shard, by a hash of its name. The leader of the shard fetches the stream, and makes records
+/// of the events. All hosts, the leader included, store the events when they read the record. All hosts compute from
+/// the records the head of each stream, with which a new leader continues. Claims carry the heads, so that a host can
+/// begin with the newest claim.
 ///
-/// Records that come while others are under way wait. Batches that follow each other in a stream become one record, so that
+/// Records wait while others are under way. Batches that follow each other in a stream become one record, so that
 /// records are the larger the slower the engine is.
 ///
 /// Demand: a host listens to the stream's interest subject only while it wants the next event. The leader asks there before
 /// it fetches, unless it wants the event itself.
 ///
-/// Values that clients publish: their host sends one batch of a stream at a time to the shard's leader, and again until it
-/// reads a record that has it. The leader drops what is stored or under way, by the sender's numbers.
+/// Published values: their host sends one batch of a stream at a time to the shard's leader, and repeats it until the
+/// host reads a record with the batch. The leader drops a batch that is stored or under way, by the sender's numbers.
 ///
-/// Passes each input to its shard or stream (`FleetShard`, `SharedStream`). Knows no engine, clock
-/// or log. Each function returns the actions for its caller, in order. Times are nanoseconds of the host's monotonic clock;
-/// wall times microseconds since the Unix epoch.
+/// The machine passes each input to its shard or stream (`FleetShard`, `SharedStream`). It knows no engine, clock or
+/// log. Each function returns the actions for its caller, in order. Times are nanoseconds of the host's monotonic
+/// clock; wall times microseconds since the Unix epoch.
 package final class FleetMachine {
-  /// What the caller must do.
+  /// An action that the caller must perform.
   package enum Action: Equatable {
-    /// Ask the engine for something in a shard's log. To be answered by `answer`.
+    /// Ask the engine about a shard's log. The answer goes to `answer`.
     case ask(ShardMachine.Request, shard: Int)
     /// Send a message.
     case send([UInt8], to: FleetSubject)
-    /// Ask a shard's leader to fetch. To be answered by `wantArrived`.
+    /// Ask a shard's leader to fetch. The answer goes to `wantArrived`.
     case want([UInt8], stream: String, leader: HostID)
-    /// Ask whether any other host wants the stream. To be answered by `learned`.
+    /// Ask whether any other host wants the stream. The answer goes to `learned`.
     case askInterest(stream: String)
     /// Listen, or listen no more, to the stream's interest subject.
     case showInterest(Bool, stream: String, shard: Int)
-    /// Store events under these ids, whatever the stream's demand; without events nothing but the position.
+    /// Store events under these ids, with or without demand. A batch without events has a position, and maybe a
+    /// checkpoint, to store.
     case store(EventBatch, stream: String, firstID: UInt64, time: UInt64, position: ShardPosition)
-    /// Fetch while there is demand, and pass on what arrives to `fetched`; or stop.
+    /// Fetch while there is demand, and pass the events to `fetched`; false: stop.
     case fetch(Bool, stream: String)
     /// The last batch of `publish` is stored.
     case stored(stream: String)
@@ -54,14 +55,14 @@ package final class FleetMachine {
     }
 
     package var name: String
-    /// A digest of what decides about its events.
+    /// A digest of the settings that determine its events.
     package var definition: UInt64
     package var kind: Kind
     /// Whether this host may fetch it.
     package var canLead: Bool
     /// The next id in this host's log.
     package var end: UInt64
-    /// Where this host's log is in the shard's; nil: unknown.
+    /// The position of this host's log in the shard's log; nil: unknown.
     package var position: ShardPosition?
 
     package init(
@@ -74,7 +75,7 @@ package final class FleetMachine {
 
   let settings: FleetSettings
   var shards: [Int: FleetShard] = [:]
-  /// Streams that this host wants, and that `setStreams` has not brought yet.
+  /// Streams that this host wants and `setStreams` has not set yet.
   private var awaited: Set<String> = []
   /// The number of the last batch that clients have published here.
   private var batchNumber: UInt64 = 0
@@ -84,10 +85,10 @@ package final class FleetMachine {
 
   /// - Parameters:
   ///   - hostName: for people.
-  ///   - shardCount: of the fleet, at least 1; the same for all hosts.
-  ///   - renewalRecordCount: records after which a leader claims its shard again.
-  ///   - merge: makes of published values and the checkpoint before them the values that are not stored yet, with their
-  ///     checkpoint.
+  ///   - shardCount: the shards of the fleet, at least 1; the same for all hosts.
+  ///   - renewalRecordCount: records after which a leader renews its claim.
+  ///   - merge: returns those of the published values that the checkpoint before them does not cover, with the
+  ///     checkpoint after them.
   package init(
     host: HostID, hostName: String, shardCount: Int, times: ShardMachine.Times = .init(),
     renewalRecordCount: Int = 16_384, merge: @escaping @Sendable (EventBatch, Checkpoint?) -> EventBatch
@@ -128,14 +129,14 @@ package final class FleetMachine {
     return actions
   }
 
-  /// This host's demand for a stream has changed; also of a stream that `setStreams` will bring.
+  /// This host's demand for a stream has changed. `setStreams` may set the stream later.
   package func wants(_ stream: String, _ isWanted: Bool, at now: UInt64) -> [Action] {
     if let (shard, stream) = find(stream) { return shard.want(stream, isWanted, at: now) }
     if isWanted { awaited.insert(stream) } else { awaited.remove(stream) }
     return []
   }
 
-  /// The answer to `askInterest`; nil: none, and nothing is known.
+  /// The answer to `askInterest`; nil: it is not known whether any other host wants the stream.
   package func learned(_ stream: String, isWanted: Bool?, at now: UInt64) -> [Action] {
     find(stream).map { $0.learn($1, isWanted: isWanted, at: now) } ?? []
   }
@@ -146,7 +147,8 @@ package final class FleetMachine {
     stream.tellAt = hasArrived ? .max : now &+ FleetShard.repetition / 2
   }
 
-  /// Events of a stream that this host fetches, and the schedule of its source from now on. Only while `mayFetch`.
+  /// Events of a stream that this host fetches, and the schedule of its source from now on. Without effect unless this
+  /// host leads the stream's shard.
   package func fetched(
     _ events: EventBatch, of stream: String, _ schedule: FleetSchedule = .init(), at now: UInt64, wallTime: UInt64
   ) -> [Action] {
@@ -154,13 +156,13 @@ package final class FleetMachine {
     return shard.accept(FleetRecord(stream: stream, time: wallTime, events: events, schedule: schedule), at: now)
   }
 
-  /// The server of a stream that this host fetches has asked for no request, from now on. The next leader learns it by a
-  /// record without events; if none can be appended now, its first request gets the same answer.
+  /// The upstream of a stream that this host fetches has sent Retry-After. The next leader learns it by a record
+  /// without events. If no record can be appended now, the next leader's first request gets the same answer.
   package func rests(_ stream: String, _ schedule: FleetSchedule, at now: UInt64, wallTime: UInt64) -> [Action] {
     mayFetch(stream) ? fetched([], of: stream, schedule, at: now, wallTime: wallTime) : []
   }
 
-  /// Values that clients have published here. One batch of a stream at a time, until `stored`.
+  /// Values that clients of this host have published. The next batch of a stream must wait for `stored`.
   package func publish(_ values: EventBatch, to stream: String, at now: UInt64, wallTime: UInt64) -> [Action] {
     guard let (shard, known) = find(stream) else { return [] }
     batchNumber += 1
@@ -170,7 +172,7 @@ package final class FleetMachine {
 
   // MARK: Connection
 
-  /// The connection to the engine is there, for the first time or again.
+  /// The engine is connected, for the first time or again.
   package func connected(at now: UInt64) -> [Action] {
     let isFirst = !isStarted
     isStarted = true
@@ -221,7 +223,7 @@ package final class FleetMachine {
   }
 
   /// A message to this host.
-  /// - Returns: what the caller must do, and whether the message is answered.
+  /// - Returns: the actions, and whether the message is answered.
   package func receive(_ bytes: [UInt8], at now: UInt64, wallTime: UInt64) -> (
     actions: [Action], isKnown: Bool
   ) {

@@ -1,7 +1,7 @@
 import Events
 import TaggedFields
 
-/// A batch of one stream's events, with the state of its source after them: both are stored, or neither.
+/// A batch of one stream's events, with the checkpoint of its source after them: both are stored, or neither.
 struct FleetRecord: Equatable {
   /// At most `nameByteCount` bytes.
   var stream = ""
@@ -9,19 +9,19 @@ struct FleetRecord: Equatable {
   var definition: UInt64 = 0
   /// The first event's id.
   var firstID: UInt64 = 0
-  /// When the leader took the events in; microseconds since the Unix epoch, by its clock.
+  /// When the leader received the events; microseconds since the Unix epoch, by its clock.
   var time: UInt64 = 0
   var events = EventBatch()
-  /// The host that has sent the values of a stream that clients publish to; empty otherwise.
+  /// The host that has sent the published values; empty for fetched events.
   var sender: [UInt8] = []
-  /// Rises by 1 from batch to batch of a sender to a stream.
+  /// Rises from batch to batch of a sender, over all its streams.
   var number: UInt64 = 0
-  /// The source's schedule after it. Earlier versions skip it, and have none.
+  /// The source's schedule after the record. Earlier versions skip it, and write none.
   var schedule = FleetSchedule()
 
   static let nameByteCount = 255
 
-  /// About the bytes of its events.
+  /// The approximate bytes of the events and their keys.
   var byteCount: Int { events.byteCount + 4 * events.count + (events.keys?.encodedByteCount(0..<events.count) ?? 0) }
 }
 
@@ -52,7 +52,7 @@ extension FleetRecord: TaggedRecord {
   }
 }
 
-/// Events as they are stored in a record: for each u32 byte count, big endian, and its bytes.
+/// The events of a record as bytes: for each event its byte count (u32, big endian) and its bytes.
 private enum EventBytes {
   static func bytes(of events: EventBatch) -> [UInt8] {
     var bytes: [UInt8] = []

@@ -1,8 +1,8 @@
-/// How long the source of a stream waits before its next request, from some time on. In microseconds.
+/// The time that the source of a stream waits before its next request, from a reference time on; microseconds.
 package struct FleetSchedule: Equatable, Sendable {
-  /// Until the next slot of a poll; 0: unknown.
+  /// The time until the next slot of a poll; 0: unknown.
   package var slot: UInt64
-  /// Until the end of the time for which the server has asked for no request; 0: it has not.
+  /// The time until the end of the upstream's Retry-After; 0: there is none.
   package var rest: UInt64
 
   package init(slot: UInt64 = 0, rest: UInt64 = 0) { (self.slot, self.rest) = (slot, rest) }

@@ -7,11 +7,11 @@ struct FleetSettings {
   let hostName: String
   let shardCount: Int
   let times: ShardMachine.Times
-  /// Records after which a leader claims its shard again, so that a newcomer reads no more than this.
+  /// The number of records after which a leader renews its claim, so that a new host reads few records.
   let renewalRecordCount: Int
   let merge: @Sendable (EventBatch, Checkpoint?) -> EventBatch
 
-  /// Heartbeats of several shards, in one message.
+  /// The action that sends the heartbeats of several shards in one message.
   func send(_ heartbeats: [(shard: Int, ShardMachine.Heartbeat)]) -> FleetMachine.Action {
     let message = HostHeartbeat(
       host: host.bytes, name: hostName,
@@ -19,7 +19,7 @@ struct FleetSettings {
     return .send(RecordFields.bytes(of: message), to: .heartbeats)
   }
 
-  /// The shard of a stream. The same in all versions.
+  /// The shard of a stream. All versions compute the same one.
   func shard(of stream: String) -> Int { Int(Self.hash(stream.utf8) % UInt64(shardCount)) }
 
   /// The weight of this host for a shard, 0..<1. Source: rendezvous hashing (Thaler, Ravishankar 1998).

@@ -1,8 +1,8 @@
 import TaggedFields
 
-/// The demand for the shard's streams: each host knows whether it wants an event, and the leader whether any other one does.
+/// The demand for the shard's streams. Each host knows its own; the leader also knows whether any other host has some.
 extension FleetShard {
-  /// After which a leader asks again whether a stream is wanted.
+  /// The time after which a leader asks again whether any other host wants a stream.
   static let interestTime: UInt64 = 5_000_000_000
 
   /// Whether this host leads the shard, and fetches the stream.
@@ -10,12 +10,12 @@ extension FleetShard {
     isLeading && stream.definition.canLead && stream.definition.kind != .publish
   }
 
-  /// Shows other hosts that this one wants the stream, or does no more.
+  /// Sets whether this host wants the stream, and shows it to other hosts.
   func want(_ stream: SharedStream, _ isWanted: Bool, at now: UInt64) -> [Action] {
     guard stream.isWantedHere != isWanted else { return [] }
     stream.isWantedHere = isWanted
     let show = Action.showInterest(isWanted, stream: stream.name, shard: index)
-    // The demand of others is not known while this host asks none.
+    // The leader has not asked for the demand of others while it wanted the stream itself.
     return [show] + settle(stream) + askAgain(stream, at: now) + tell(stream, at: now)
   }
 
@@ -28,14 +28,14 @@ extension FleetShard {
     return settle(stream)
   }
 
-  /// Asks other hosts whether they want the stream, if that decides.
+  /// Asks other hosts whether they want the stream, if this host leads it and does not want it itself.
   func askAgain(_ stream: SharedStream, at now: UInt64) -> [Action] {
     let isAsked = isLed(stream) && !stream.isWantedHere
     stream.askAgainAt = isAsked ? now &+ Self.interestTime : .max
     return isAsked ? [.askInterest(stream: stream.name)] : []
   }
 
-  /// Lets the shard's leader know that this host wants the stream.
+  /// Tells the shard's leader that this host wants the stream.
   func tell(_ stream: SharedStream, at now: UInt64) -> [Action] {
     stream.tellAt = .max
     guard stream.isWantedHere, stream.definition.kind != .publish, machine.leader != host else { return [] }
@@ -45,7 +45,7 @@ extension FleetShard {
     return [.want(RecordFields.bytes(of: message), stream: stream.name, leader: leader)]
   }
 
-  /// Begins or ends to fetch, as the leader's knowledge of the demand requires.
+  /// Begins or stops fetching, according to the demand that the leader knows.
   func settle(_ stream: SharedStream) -> [Action] {
     let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere)
     guard isFetched != stream.isFetched else { return [] }

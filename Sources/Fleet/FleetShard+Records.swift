@@ -3,14 +3,14 @@ import TaggedFields
 
 /// Records from a fetch or a publication up to their confirmation.
 extension FleetShard {
-  /// Bytes of one message, below the 1 MiB that NATS accepts by default.
+  /// The maximum bytes of one message, below the 1 MiB that NATS accepts by default.
   static let messageByteCount = 1 << 20 - 8192
-  /// Entries under way until which a record is submitted at once. A second one is on its way to the engine while the
-  /// first one is stored.
+  /// A record is submitted at once while fewer entries are under way. Of two, one is on its way to the engine while the
+  /// other one is being stored.
   static let unjoinedCount = 2
-  /// Bytes of fetched batches that wait: then nothing more is fetched.
+  /// Bytes of waiting fetched batches at which the source is not asked for more.
   static let fetchedByteCount = 2 << 20
-  /// Bytes of published batches that wait. What exceeds them is dropped, and sent again by its host.
+  /// The maximum bytes of waiting published batches. A batch beyond them is dropped, and its host sends it again.
   static let publishedByteCount = 64 << 20
 
   /// Whether the stream's source may be asked for a batch now.
@@ -18,7 +18,7 @@ extension FleetShard {
     isLed(stream) && machine.mayFetch && waiting.fetchedByteCount < Self.fetchedByteCount
   }
 
-  /// Sends what clients have published to the leader, or takes it as the leader.
+  /// Sends the published batch to the leader. The leader takes its own batch at once.
   func sendOut(_ stream: SharedStream, at now: UInt64, wallTime: UInt64) -> [Action] {
     guard let record = stream.published else { return [] }
     stream.sendAgainAt = now &+ Self.repetition
@@ -52,8 +52,8 @@ extension FleetShard {
     return submitWaiting(at: now)
   }
 
-  /// Submits what waits, as far as there is room, and not before a claim that is due.
-  /// - Parameter isLast: whether the host is about to stop.
+  /// Submits waiting records while there is room and no claim is due.
+  /// - Parameter isLast: whether the host is about to stop: no record waits for a claim, or for a larger batch.
   func submitWaiting(at now: UInt64, isLast: Bool = false) -> [Action] {
     var actions: [Action] = []
     while let next = waiting.first, machine.maySubmit, isLast || !mustRenew {
@@ -82,7 +82,7 @@ extension FleetShard {
     return perform(machine.submit(RecordFields.bytes(of: record), at: now), at: now)
   }
 
-  /// The batch that was sent is stored, if the stream's head says so.
+  /// Confirms the published batch if the stream's head has its number.
   func confirm(_ name: String) -> [Action] {
     guard let stream = streams[name], let record = stream.published,
       heads[name]?.number(of: host.bytes) ?? 0 >= record.number

@@ -1,7 +1,7 @@
 import Events
 import TaggedFields
 
-/// A shard of this host: the machine of its log, and what the log's records mean to its streams.
+/// A shard of this host: the machine of its log, and the effect of the log's records on its streams.
 final class FleetShard {
   typealias Action = FleetMachine.Action
 
@@ -10,35 +10,37 @@ final class FleetShard {
   var machine: ShardMachine
   var streams: [String: SharedStream] = [:]
   var heads: [String: StreamHead] = [:]
-  /// The heads after what is under way, on a leader.
+  /// On a leader, the heads after the records that are under way.
   var ahead: [String: StreamHead] = [:]
   var isLeading = false
   var waiting = WaitingRecords()
-  /// By the log, as of the last claim.
+  /// The host of the last claim that was read.
   private var leader: HostID?
-  /// Where this host, or an earlier process of it, has read up to. The same is read again after a gap.
+  /// The furthest position that this host, or an earlier process of it, has read. Entries before it may be read again.
   private var reached: ShardPosition?
-  /// The last sequence number by the leader's heartbeat.
+  /// The last sequence number of the log, by the leader's heartbeat.
   private(set) var leaderLast: UInt64 = 0
-  /// Since the last claim.
+  /// The number of records since the last claim, and their bytes.
   private var recordCount = 0
   private var byteCount = 0
   /// When a leader appends a sign of life, unless there is a record before.
   private var signOfLifeAt: UInt64 = 0
   /// When a leader in doubt may append a sign of life, to find out whether it still leads.
   private var askAt: UInt64 = 0
-  /// Whether entries that are applied now were appended a moment ago.
+  /// Whether the entry that is being applied came from the tail.
   private var isTail = false
 
   /// Bytes of records after which a leader claims its shard again.
   static let renewalByteCount = 64 << 20
-  /// A leader without records appends an empty one, which fails if it is deposed or alone.
+  /// The time after which a leader without records appends an empty one. The append fails if the leader is deposed or
+  /// cut off.
   static let signOfLife: UInt64 = 30_000_000_000
-  /// After which a message that was not answered is sent again.
+  /// The time after which a message without an answer is sent again.
   static let repetition: UInt64 = 2_000_000_000
-  /// The head of a stream without records for so long does not keep hosts from leading that have another definition.
+  /// A head that is older than the newest one by this time does not delay the claim of a host with another definition.
+  /// Microseconds.
   static let activeTime: UInt64 = 7 * 86_400_000_000
-  /// Ids do not reach this: logs refuse it (`EventLog.stampedIDLimit`).
+  /// Ids are below this number: logs refuse others (`EventLog.stampedIDLimit`).
   static let idLimit: UInt64 = 1 << 61
 
   init(_ index: Int, _ settings: FleetSettings, reached: ShardPosition?, now: UInt64) {
@@ -150,7 +152,8 @@ final class FleetShard {
 
   // MARK: A leader's claim
 
-  /// Renews a leader's claim, or appends a sign of life, if it is time or nothing else tells whether the host still leads.
+  /// Renews a leader's claim if that is due. Otherwise appends a sign of life, if one is due or if the leader is in
+  /// doubt and no record waits.
   private func keepUp(at now: UInt64) -> [Action] {
     guard isLeading else { return [] }
     let isDue = now >= signOfLifeAt
@@ -166,14 +169,14 @@ final class FleetShard {
     return perform(machine.submit([], at: now), at: now)
   }
 
-  /// Whether it is time for a claim. Records wait for it, but need not wait until it is stored.
+  /// Whether the claim must be renewed. Records wait until the claim is submitted, not until it is stored.
   var mustRenew: Bool {
     (recordCount >= settings.renewalRecordCount || byteCount >= Self.renewalByteCount) && !machine.isClaiming
   }
 
-  // MARK: What the machine says
+  // MARK: Outputs of the machine
 
-  /// Performs what may have made room, and uses it.
+  /// Performs outputs, renews the claim if that is due, and submits the records for which there is room now.
   func proceed(_ outputs: [ShardMachine.Output], at now: UInt64) -> [Action] {
     perform(outputs, at: now) + keepUp(at: now) + submitWaiting(at: now)
   }
@@ -211,7 +214,7 @@ final class FleetShard {
       if let last = former[head.stream], last.nextID < head.nextID { actions.append(.report(.newEpoch(head.stream))) }
       actions += confirm(head.stream)
     }
-    // A new leader does not know who waits, nor what was sent to the former one.
+    // A new leader knows neither the hosts that wait nor the batches that were sent to the former leader.
     guard leader != machine.leader else { return actions }
     leader = machine.leader
     for stream in streams.values {
@@ -234,11 +237,11 @@ final class FleetShard {
   }
 
   /// Applies a record to the head of its stream.
-  /// - Returns: whether it is one that a host writes.
+  /// - Returns: false, without any effect, if no host writes such a record.
   private func note(_ record: FleetRecord, at now: UInt64) -> Bool {
     let count = UInt64(record.events.count)
     var head = heads[record.stream] ?? StreamHead(stream: record.stream)
-    // Ids only rise: what is below was stored before.
+    // Ids only rise: no host writes a record with lower ones.
     guard settings.shard(of: record.stream) == index, record.firstID < Self.idLimit - count,
       count == 0 || record.firstID >= head.nextID
     else { return false }
@@ -255,7 +258,7 @@ final class FleetShard {
     return true
   }
 
-  /// Stores a record that its head has, if it is one of a stream of this host.
+  /// Stores a record, after its head, if this host has the stream.
   private func store(_ record: FleetRecord, at position: ShardPosition) -> [Action] {
     guard let stream = streams[record.stream] else { return [] }
     // This host has stored each record that it has read, unless its log has lost the end.

@@ -1,4 +1,4 @@
-/// A process that is a member of a fleet. A restarted daemon is another one.
+/// A process that is a member of a fleet. A restarted daemon has another id.
 package struct HostID: Hashable, Sendable {
   /// 16 random bytes.
   package let bytes: [UInt8]
@@ -9,7 +9,7 @@ package struct HostID: Hashable, Sendable {
     self.bytes = bytes
   }
 
-  /// A new one.
+  /// A new random id.
   package static func random() -> HostID {
     var generator = SystemRandomNumberGenerator()
     return HostID(uncheckedBytes: (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) })

@@ -1,9 +1,9 @@
 import TaggedFields
 
-/// The messages from one host to another.
+/// A message from one host to another.
 struct FleetMessage: TaggedRecord, Equatable {
   enum Kind: UInt8 {
-    /// The leader of a shard is asked to begin to fetch a stream.
+    /// A request to the leader of a shard to fetch a stream.
     case want = 0
     /// A part of a record without an id, for the leader to append.
     case values = 1
@@ -12,7 +12,7 @@ struct FleetMessage: TaggedRecord, Equatable {
   var kind = Kind.want
   var sender: [UInt8] = []
   var stream = ""
-  /// For values: the number of the batch, its part, and whether that is the last one.
+  /// For values: the number of the batch, the index of its part, and whether this is the last part.
   var number: UInt64 = 0
   var index: UInt32 = 0
   var isLast = false
@@ -45,7 +45,7 @@ struct HostHeartbeat: TaggedRecord, Equatable {
   }
 
   var host: [UInt8] = []
-  /// Its name, for people.
+  /// The host's name, for people.
   var name = ""
   var shards: [Shard] = []
 
@@ -56,13 +56,13 @@ struct HostHeartbeat: TaggedRecord, Equatable {
   }
 }
 
-/// Where a host is in a shard, for another one that is about to claim it.
+/// The position of a host in a shard's log, for a host that is about to claim the shard.
 struct HostPosition: TaggedRecord, Equatable {
   var epoch: UInt64 = 0
   var sequence: UInt64 = 0
-  /// The end of the ids that the host has seen in any stream of the shard.
+  /// The id after the highest one that the host has seen in any stream of the shard.
   var endID: UInt64 = 0
-  /// The furthest position in a log that has lost it.
+  /// The furthest position that the host has read and the log has lost.
   var lostEpoch: UInt64 = 0
   var lostSequence: UInt64 = 0
 

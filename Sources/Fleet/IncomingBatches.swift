@@ -6,14 +6,15 @@ struct IncomingBatches {
     var bytes: [UInt8] = []
   }
 
-  /// By sender and stream.
+  /// The incomplete batches, by sender and stream.
   private var batches: [[UInt8]: [String: Batch]] = [:]
   private var byteCount = 0
 
-  /// Bytes of batches that have arrived in part, of all senders together.
+  /// The maximum bytes of the incomplete batches of all senders together.
   static let maximumByteCount = 128 << 20
 
-  /// - Returns: the whole batch with its last part. A part out of order ends the batch: it is sent again.
+  /// - Returns: the batch, if the part is its last one; otherwise nil. A part out of order discards the batch, which is
+  ///   sent again.
   mutating func assemble(_ message: FleetMessage) -> [UInt8]? {
     if message.index == 0, message.isLast { return message.bytes }
     var former = batches[message.sender]?.removeValue(forKey: message.stream)

@@ -4,11 +4,11 @@ import TaggedFields
 
 /// An entry of a shard's log.
 ///
-/// Each entry has the checksum of the entry before it, whatever that is. An entry that was written without knowledge of
-/// the entry before it is void, for every host alike: it is a rest of what a former leader had under way.
+/// Each entry has the checksum of the entry before it, valid or void. A wrong checksum makes an entry void, for all
+/// hosts alike: a former leader wrote it without knowledge of the entry before it.
 struct ShardEntry: Equatable {
   enum Content: Equatable {
-    /// The host leads the shard from here on, under the term that is the entry's sequence number.
+    /// The host leads the shard from this entry on. Its term is the entry's sequence number.
     case claim(Claim)
     /// A record, or a part of one.
     case part(Part)
@@ -29,7 +29,7 @@ struct ShardEntry: Equatable {
     var bytes: [UInt8] = []
   }
 
-  /// Rises when a log is begun anew, because entries that hosts have read are not in it any more.
+  /// Rises when the log begins anew, because it has lost entries that hosts may have read.
   var epoch: UInt64
   /// The checksum of the entry before; 0 if there is none.
   var former: UInt32
@@ -38,9 +38,9 @@ struct ShardEntry: Equatable {
 
 extension ShardEntry {
   enum DecodingError: Error, Equatable {
-    /// Something else has written it: it is void.
+    /// No host has written the entry: it is void.
     case noEntry
-    /// A later version has written it: what it means for the entries after it is not known.
+    /// A later version has written the entry: its effect on later entries is unknown.
     case unknownFormat
   }
 

@@ -1,4 +1,4 @@
-/// The shard's log: what a host takes from it, appends to it, and reads of it.
+/// The shard's log: how a host takes, appends and reads its entries.
 extension ShardMachine {
   /// Takes the entry that follows the position.
   mutating func advance(to bytes: [UInt8], at now: UInt64) -> [Output] {
@@ -30,13 +30,13 @@ extension ShardMachine {
         guard count < Self.voidLimit else { return rebase(isForVoids: true) }
         voidCount = count + 1
       }
-      // The entries under way were written without it.
+      // The entries under way were written without knowledge of this one.
       return isOwn || submitted.isEmpty ? [] : read()
     }
   }
 
-  /// Takes the first own entries that are acknowledged: those before them may be known by an acknowledgement, the tail or a
-  /// read, in any order.
+  /// Takes the acknowledged own entries that follow the position. The host may learn of the entries before them by an
+  /// acknowledgement, the tail or a read, in any order.
   mutating func advanceStored(at now: UInt64) -> [Output] {
     var outputs: [Output] = []
     while let first = submitted.first, first.isStored, let bytes = first.bytes {
@@ -66,7 +66,7 @@ extension ShardMachine {
     voidCount = 0
     if position?.leader != host {
       (heardAt, silentSince) = (now, nil)
-      // The leader that was not heard is there.
+      // There is a leader, although no heartbeat was heard.
       if role == .claiming || role == .gathering { (role, submitted) = (.following, []) }
     }
     if part.index == 0 { (parts, partCount) = ([], 0) }
@@ -86,19 +86,20 @@ extension ShardMachine {
   mutating func submit(_ content: ShardEntry.Content, epoch: UInt64, at now: UInt64) -> [Output] {
     submitted.append(Submitted(content: content, epoch: epoch, bytes: nil))
     unresolvedSince = unresolvedSince ?? now
-    // Behind what is not known to be stored, it waits for that.
+    // The entry waits until the log was read.
     guard retryAt == nil, !isReading else { return [] }
     return append(from: submitted.count - 1)
   }
 
-  /// Appends what is submitted, from this index on, unless the same entry was: then with the same bytes.
+  /// Appends the submitted entries from this index on, except those that are acknowledged with the same bytes.
   mutating func append(from index: Int) -> [Output] {
     guard let position else { return [] }
     var outputs: [Output] = []
-    // Those before it were appended with the present chain: only the last one's checksum matters.
+    // The entries before the index were appended with the present chain: only the last one's checksum matters.
     var former = index > 0 ? submitted[index - 1].bytes.map { ShardEntry.checksum(of: $0) } : position.checksum
     let start = former == nil ? 0 : index
-    // An entry after a renewed claim has the claim's term, and the claim may be appended at another place than the last time.
+    // An entry after a renewed claim has the claim's term, and the claim's sequence number may be another one than the
+    // last time.
     let claimed = submitted.firstIndex(where: \.isClaim)
     for place in start..<submitted.count {
       if let claimed, claimed < place, case .part(var part) = submitted[place].content {
@@ -146,7 +147,7 @@ extension ShardMachine {
     if let former = (try? ShardEntry(bytes))?.former { position?.checksum = former }
   }
 
-  /// The log is another one, or has lost what was not read yet.
+  /// Begins again with the newest claim: the log is another one, or has lost entries that were not read yet.
   mutating func rebase(isForVoids: Bool = false) -> [Output] {
     let wasLeading = role == .leading
     (role, position, parts, submitted, knownLast, isInDoubt) = (.following, nil, nil, [], 0, false)

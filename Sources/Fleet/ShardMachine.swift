@@ -1,9 +1,9 @@
-/// One host's part in one shard of a fleet: it follows the shard's log, and leads the shard when no leader is heard.
+/// One host in one shard of a fleet. It follows the shard's log, and leads the shard when it hears no leader.
 ///
-/// The theory. A shard's log is an engine's: it appends an entry only if the sequence number of its last entry is the
-/// expected one. This is what makes a shard have one leader: to lead, a host appends a claim; from then on the log
-/// refuses every append that expects the entry before the claim. Clocks and heartbeats only decide when a host tries:
-/// wrong ones cost time, never an event.
+/// The theory. The engine's log of a shard appends an entry only if the sequence number of its last entry is the
+/// expected one. Therefore a shard has one leader: to lead, a host appends a claim. From then on, the log refuses every
+/// append that expects the entry before the claim. Clocks and heartbeats only decide when a host tries. If they are
+/// wrong, that costs time, but never an event.
 ///
 /// All hosts read the same log with the same rules, so that they agree about every entry without talking to each other:
 ///
@@ -12,48 +12,48 @@
 /// - A part is void unless its term is that of the last valid claim.
 /// - A claim voids the parts of a record whose last part is missing.
 ///
-/// The missing answer to an append says nothing. The machine reads what is stored, compares it with what it has appended,
-/// and appends the rest again, with the same expectation: an entry can be stored once only.
+/// An entry may be stored although the append had no answer. The machine reads the log, compares it with the entries
+/// that it has appended, and appends the others again, with the same expectation: an entry can be stored only once.
 ///
-/// Knows no engine, streams or clock. Each function returns what it has for its caller, in order. Times are nanoseconds
-/// of the host's monotonic clock.
+/// The machine knows no engine, stream or clock. Each function returns the outputs for its caller, in order. Times are
+/// nanoseconds of the host's monotonic clock.
 package struct ShardMachine {
   /// A request to the engine.
   package enum Request: Equatable, Sendable {
-    /// Append an entry if the log's last sequence number is `after`. To be answered by `appended`, with the number of the
-    /// attempt.
+    /// Append an entry if the log's last sequence number is `after`. The answer goes to `appended`, with the number of
+    /// the attempt.
     case append([UInt8], isClaim: Bool, after: UInt64, attempt: UInt64)
-    /// Read entries, beginning with the one after this sequence number. To be answered by `read` or `readFailed`.
+    /// Read entries, beginning with the one after this sequence number. The answer goes to `read` or `readFailed`.
     case read(after: UInt64)
-    /// Find the log's newest claim. To be answered by `foundClaim`, `foundNoClaim` or `readFailed`.
+    /// Find the log's newest claim. The answer goes to `foundClaim`, `foundNoClaim` or `readFailed`.
     case findClaim
     /// Ask all hosts that can be reached, this one included, for their positions and heads, and the engine for its last
-    /// entry. To be answered by `gathered` or `readFailed`.
+    /// entry. The answer goes to `gathered` or `readFailed`.
     case gather
   }
 
   /// The answer to a request.
   package enum Answer: Sendable {
     case append(attempt: UInt64, AppendResult)
-    /// In the following, nil: after a failure.
+    /// Here and in the following cases, nil means a failure.
     case read(after: UInt64, FleetEntries?)
     case findClaim(FleetClaim?)
-    /// The positions of the hosts, of which others than this one may be missing, and the log's end.
+    /// The positions of the hosts that have answered, and the log's end.
     case gather([[UInt8]]?, FleetNewest?)
   }
 
   /// A result for the caller, in order.
   enum Output: Equatable {
     case ask(Request)
-    /// The heads of a claim: what is known of each stream at this point of the log.
-    /// - isGap: entries before the claim were not read, and cannot be.
+    /// The heads of a claim: each stream as it is at this point of the log.
+    /// - isGap: this host has not read entries before the claim, and cannot.
     case adopt([UInt8], isGap: Bool)
     /// A complete record.
     /// - position: after its last part.
     case apply([UInt8], at: ShardPosition)
-    /// The host leads the shard: it may fetch, and submit records. Also after it has renewed its claim.
+    /// The host leads the shard: it may fetch, and submit records. Repeated after each renewed claim.
     case lead(term: UInt64)
-    /// The host leads the shard no more. Submitted records that were not applied may be lost.
+    /// The host no longer leads the shard. Submitted records that were not applied may be lost.
     case resign
     /// Send a heartbeat to all hosts.
     case beat(Heartbeat)
@@ -61,7 +61,8 @@ package struct ShardMachine {
     case stop
   }
 
-  /// A sign of life of a leader. It says how far the log is, so that a lost tail is noticed.
+  /// A heartbeat of a leader. It has the log's last sequence number, so that hosts notice entries that the tail has
+  /// lost.
   struct Heartbeat: Equatable, Sendable {
     var epoch: UInt64 = 0
     var term: UInt64 = 0
@@ -79,7 +80,7 @@ package struct ShardMachine {
     case unknown
   }
 
-  /// What the hosts that can be reached have, and the engine.
+  /// The positions of the hosts that can be reached, the heads for a claim, and the end of the engine's log.
   struct Gathered: Sendable {
     /// The highest epoch of any host.
     var epoch: UInt64
@@ -87,9 +88,10 @@ package struct ShardMachine {
     var sequence: UInt64
     /// The furthest position of any host in a log that has lost it.
     var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
-    /// For each stream the highest head.
+    /// This host's heads, with next ids that are not below those of its own logs.
     var heads: [UInt8]
-    /// The heads in a new epoch, above any id that a host may have which cannot be reached, or will read late.
+    /// The heads in a new epoch. Their next ids are above those of all hosts that have answered, and at least the wall
+    /// clock, because another host may have more events.
     var newHeads: [UInt8]
     /// The last sequence number of the engine's log.
     var last: UInt64
@@ -97,14 +99,14 @@ package struct ShardMachine {
     var lastEntry: [UInt8]?
   }
 
-  /// How long things take.
+  /// The times of the protocol.
   package struct Times {
-    /// The time without a heartbeat after which a host claims the shard: this, and up to `leaseSpread` more, less for a
-    /// host that comes earlier by rendezvous hashing.
+    /// A host claims the shard after this time without a heartbeat, and a part of `leaseSpread`: the higher its weight
+    /// by rendezvous hashing, the smaller the part.
     package var lease: UInt64 = 3_000_000_000
     package var leaseSpread: UInt64 = 2_000_000_000
     package var heartbeat: UInt64 = 1_000_000_000
-    /// Before something that has failed is tried again.
+    /// The time before a failed request is tried again.
     package var retry: UInt64 = 250_000_000
 
     package init() {}
@@ -113,7 +115,7 @@ package struct ShardMachine {
   enum Role: Equatable {
     /// Can become: gathering, stopped.
     case following
-    /// Learns what other hosts have, before it claims the shard. Can become: following, claiming, stopped.
+    /// Learns the positions of other hosts before it claims the shard. Can become: following, claiming, stopped.
     case gathering
     /// Its claim is under way. Can become: following, leading, stopped.
     case claiming
@@ -123,7 +125,7 @@ package struct ShardMachine {
     case stopped
   }
 
-  /// The last entry that was read, and what holds after it.
+  /// The last entry that was read, with the epoch, the term and the leader after it.
   struct Position {
     var sequence: UInt64
     var checksum: UInt32
@@ -135,10 +137,10 @@ package struct ShardMachine {
     var saved: ShardPosition { ShardPosition(epoch: epoch, sequence: sequence, checksum: checksum, term: term) }
   }
 
-  /// Where an earlier process has read up to, until it is known whether the log still has it.
+  /// The last position of an earlier process, until it is known whether the log still has that entry.
   struct Resumption {
     let position: ShardPosition
-    /// The newest claim, where the host begins otherwise.
+    /// The newest claim, with which the host begins if the log has lost that entry.
     var claim: (sequence: UInt64, checksum: UInt32, epoch: UInt64, content: ShardEntry.Claim)?
   }
 
@@ -146,76 +148,81 @@ package struct ShardMachine {
   struct Submitted {
     var content: ShardEntry.Content
     let epoch: UInt64
-    /// As it was appended last; nil: not yet.
+    /// The bytes of the last attempt; nil: there was none yet.
     var bytes: [UInt8]?
     /// The number of the last attempt to append it.
     var attempt: UInt64 = 0
-    /// The position when it was appended last: the log cannot have ended before it.
+    /// The host's position at the last attempt. A log that ends before it has lost entries.
     var base: UInt64 = 0
-    /// The engine has said so; what that is worth depends on the entries before it.
+    /// Whether the engine has acknowledged it. That takes effect once the entries before it are known to be stored.
     var isStored = false
 
     var isClaim: Bool { if case .claim = content { true } else { false } }
   }
 
   let host: HostID
-  /// Whether the host may claim the shard. One that leads it stays its leader.
+  /// Whether the host may claim the shard. A host that leads the shard stays its leader.
   var canLead: Bool
-  /// How much later than others of the same weight the host claims the shard.
+  /// The delay of the host's claim compared with other hosts of the same weight.
   var claimDelay: UInt64 = 0
   let weight: Double
   let partByteCount: Int
   let recordByteCount: Int
   let times: Times
   var role = Role.following
-  /// Nil until the newest claim was found.
+  /// The position of this host in the log; nil until the newest claim was found.
   var position: Position?
   var parts: [UInt8]?
   var partCount: UInt32 = 0
   var submitted: [Submitted] = []
   var attemptCount: UInt64 = 0
-  /// Void entries since the last valid one; nil: too many, and beginning with the newest claim was of no use.
+  /// Void entries since the last valid one; nil: there were too many, and the host has begun again with the newest
+  /// claim.
   var voidCount: Int? = 0
-  /// The highest sequence number that an append was refused for.
+  /// The highest last sequence number of a refused append.
   var knownLast: UInt64 = 0
-  /// The end of the log when it had nothing after the position: its last entries were removed. Nil: it had.
+  /// The log's last sequence number, if the last read lacked entries before it. If the next read finds the same, they
+  /// were removed. Nil: the last read lacked none.
   var removedEnd: UInt64?
-  /// The entries between the position and a claim that is under way, which were removed.
+  /// The number of removed entries between the position and a claim that is under way.
   var removedCount: UInt64 = 0
-  /// When the leader was heard last, or the host has begun to wait for one.
+  /// When the host last heard the leader, or began to wait for one.
   var heardAt: UInt64
-  /// `heardAt` before the first of the claims that the host has tried since; nil: it has tried none.
+  /// `heardAt` before the host first tried to claim the shard since; nil: it has not tried.
   var silentSince: UInt64?
-  /// Where the log ended when it was found without a claim.
+  /// The last sequence number of a log that was found without a claim.
   var emptyLast: UInt64?
   var resumption: Resumption?
-  /// Since when an append is not known to be stored; nil: all are.
+  /// Since when no submitted entry was found to be stored; nil: none waits.
   var unresolvedSince: UInt64?
-  /// The furthest position in a log that has lost it.
+  /// The furthest position that this host has read and the log has lost.
   private(set) var lost: (epoch: UInt64, sequence: UInt64) = (0, 0)
   var nextHeartbeat: UInt64 = 0
-  /// The read under way, or what is to be tried again.
+  /// Whether an answer to `read`, `findClaim` or `gather` is awaited.
   var isReading = false
+  /// When the log is read again, after a failure or because a replica lags behind; nil: not at a set time.
   var retryAt: UInt64?
 
-  /// More void entries in succession than one leader has under way: the log is not the one that was read before.
+  /// More void entries in succession than one leader has under way. They show that the log is not the one that was read
+  /// before.
   static let voidLimit = 64
-  /// An append was refused or not answered, and none that followed what is stored was acknowledged since: another host may
-  /// lead. What is read proves nothing: a broker that is cut off from the others answers reads, and stores nothing. A
-  /// leader appends something to find out.
+  /// Whether another host may lead: an append was refused or not answered, and no entry that continues the log was
+  /// acknowledged since. A read does not show which host leads: a broker that is cut off from the others answers reads,
+  /// and stores nothing. A leader appends an entry to find out.
   var isInDoubt = false
   /// The attempt of the last own entry that is known to be stored. The tail may bring the entry before the acknowledgement.
   var lastOwnAttempt: UInt64 = 0
 
-  /// Entries under way.
+  /// The maximum number of entries under way.
   static let windowCount = 32
-  /// Higher epochs and sequence numbers do not occur: what has one is void, or ignored.
+  /// Valid epochs and sequence numbers are below this number. Others are void, or ignored.
   static let numberLimit: UInt64 = 1 << 62
-  /// Bytes of entries under way.
+  /// The maximum bytes of entries under way.
   static let windowByteCount = 8 << 20
 
   /// - Parameters:
-  ///   - weight: of the host for this shard, 0..<1, by rendezvous hashing: the highest one claims first.
+  ///   - weight: the host's weight for this shard, 0..<1, by rendezvous hashing: the host with the highest one claims
+  ///     first.
   ///   - canLead: false for a host that only follows.
   ///   - partByteCount: the maximum size of a part's bytes, at least 1. Precedent: NATS refuses messages of more than 1
   ///     MiB by default.
@@ -230,7 +237,7 @@ package struct ShardMachine {
     heardAt = now
   }
 
-  // MARK: What holds now
+  // MARK: Status
 
   /// Whether the host may fetch: it leads, and the log appends, as far as is known.
   var mayFetch: Bool { mayAppend && !isInDoubt }
@@ -246,7 +253,7 @@ package struct ShardMachine {
   /// Entries that are not known to be stored.
   var submittedCount: Int { submitted.count }
 
-  /// Whether a claim is among them.
+  /// Whether one of these entries is a claim.
   var isClaiming: Bool { submitted.contains(where: \.isClaim) }
 
   var isLeading: Bool { role == .leading }
@@ -284,8 +291,8 @@ package struct ShardMachine {
   // MARK: Inputs
 
   /// Begins. Must be called first, and once.
-  /// - Parameter position: of an earlier process of this host: the log is read from there, if it still has what that
-  ///   process has read.
+  /// - Parameter position: the last one of an earlier process of this host. The log is read from there, if it still has
+  ///   that entry.
   mutating func start(resumingAt position: ShardPosition? = nil) -> [Output] {
     resumption = position.map { Resumption(position: $0) }
     return findClaim()
@@ -303,7 +310,7 @@ package struct ShardMachine {
     case .leading where now >= nextHeartbeat: outputs += beat(at: now)
     case .following where canLead && position != nil && now >= claimTime && !isReading && self.retryAt == nil:
       if silentSince == nil { silentSince = heardAt }
-      heardAt = now  // the next try, if this one fails
+      heardAt = now  // delays the next try, if this one fails
       outputs += gather()
     case .leading, .following, .gathering, .claiming, .stopped: break
     }
@@ -327,7 +334,7 @@ package struct ShardMachine {
     return outputs
   }
 
-  /// The answer to `append`. That to an attempt which was repeated meanwhile has no effect.
+  /// The answer to `append`. An answer to an attempt that was repeated meanwhile has no effect.
   mutating func appended(attempt: UInt64, _ result: AppendResult, at now: UInt64) -> [Output] {
     guard role != .stopped, position != nil else { return [] }
     guard let index = submitted.firstIndex(where: { $0.attempt == attempt }) else {
@@ -349,22 +356,22 @@ package struct ShardMachine {
     }
   }
 
-  /// An entry, from the tail of the log: in any order, late, or repeatedly.
+  /// An entry from the tail of the log. Entries may come in any order, late, or repeatedly.
   mutating func receive(_ bytes: [UInt8], at sequence: UInt64, now: UInt64) -> [Output] {
     guard role != .stopped, sequence < Self.numberLimit, let position else { return [] }
     guard resumption == nil else { return read() }
     if sequence == position.sequence + 1 { return advance(to: bytes, at: now) + advanceStored(at: now) }
     if sequence > position.sequence { return read() }
-    // Known, unless the log was begun anew.
+    // The entry is known, unless the log has begun anew.
     guard let entry = try? ShardEntry(bytes), entry.epoch > position.epoch else { return [] }
     return rebase()
   }
 
   /// The answer to `read`: entries in order, maybe not all. A late one does no harm.
   /// - Parameters:
-  ///   - after: that of the request.
+  ///   - after: as in the request.
   ///   - first: the sequence number of the oldest entry in the log.
-  ///   - last: that of the newest, as far as it is known to the engine's part that has answered.
+  ///   - last: the sequence number of the newest entry that the replica with the answer knows.
   mutating func read(
     after: UInt64, _ entries: [(sequence: UInt64, bytes: [UInt8])], first: UInt64, last: UInt64, at now: UInt64
   ) -> [Output] {
@@ -384,14 +391,15 @@ package struct ShardMachine {
     guard role != .stopped, let next = self.position else { return outputs }
     position = next
     if last > position.sequence, !entries.isEmpty { return outputs + read() }
-    // A replica knows the log's end, and does not have the entries yet; or, if it says so again, they were removed.
+    // The replica knows the log's end, and does not have the entries yet. If a second read finds the same, they were
+    // removed.
     let isRemoved = last > position.sequence && removedEnd == last
     if last > position.sequence, retryAt == nil, !isRemoved { retryAt = now + times.retry }
     removedEnd = last > position.sequence ? last : nil
     guard !submitted.isEmpty, retryAt == nil else { return outputs }
-    // No append can follow what was removed, but for a claim.
+    // Only a claim can follow removed entries.
     if isRemoved, knownLast == last { return outputs + gather() }
-    // What has answered may not have the entries yet for which an append was refused. Another append tells.
+    // The replica may not have the entries yet because of which an append was refused. Another append shows it.
     if knownLast > position.sequence {
       (knownLast, retryAt) = (0, now + times.retry)
       return outputs
@@ -399,7 +407,7 @@ package struct ShardMachine {
     return outputs + append(from: 0)
   }
 
-  /// An answer to `read`, `findClaim` or `gather` has not come.
+  /// `read`, `findClaim` or `gather` has failed.
   mutating func readFailed(at now: UInt64) -> [Output] {
     isReading = false
     if role == .gathering { role = .following }
@@ -422,7 +430,7 @@ package struct ShardMachine {
         sequence: former.sequence - 1, checksum: 0, epoch: former.epoch, term: former.term, leader: nil)
       return read()
     }
-    // What the earlier process has read after the claim is read again.
+    // Entries after the claim are read again, although the earlier process has read them.
     let isGap = resumption.map { $0.position.epoch < entry.epoch } ?? false
     resumption = nil
     return begin(at: claim, sequence, checksum, epoch: entry.epoch, isGap: isGap) + read()
@@ -448,7 +456,7 @@ package struct ShardMachine {
     }
     guard let claim = resumption.claim else { return rebase() }
     if entry?.sequence == former.sequence { note(lost: former) }
-    // A replica that lags behind, not a log that has lost the entry.
+    // The replica lags behind: the log has not lost the entry.
     if entry == nil, first <= former.sequence {
       retryAt = now + times.retry
       return []
@@ -458,7 +466,7 @@ package struct ShardMachine {
   }
 
   /// The answer to `findClaim`: the log has none.
-  /// - Parameter last: its last sequence number.
+  /// - Parameter last: the log's last sequence number.
   mutating func foundNoClaim(last: UInt64, at now: UInt64) -> [Output] {
     isReading = false
     guard role != .stopped, position == nil else { return [] }
@@ -487,7 +495,7 @@ package struct ShardMachine {
     guard answer.epoch < Self.numberLimit, answer.last < Self.numberLimit else { return [] }
     if let position {
       if position.epoch == answer.epoch, position.sequence < answer.last {
-        // A host that has read what was removed claims the shard.
+        // A host that has read the removed entries claims the shard instead.
         guard answer.lastEntry == nil, removedEnd == answer.last, answer.sequence < answer.last else { return read() }
         removedCount = answer.last - position.sequence
       }
@@ -517,40 +525,41 @@ package struct ShardMachine {
     guard role != .stopped, heartbeat.epoch < Self.numberLimit, heartbeat.last < Self.numberLimit, let position else {
       return []
     }
-    // A claim that this host should have read, and has not: the log is not the one that it has read.
+    // This host should have read that claim, and has not: the log is not the one that it has read.
     let isOther =
       heartbeat.epoch == position.epoch && position.term < heartbeat.term && heartbeat.term <= position.sequence
     if isOther || heartbeat.epoch > position.epoch { return rebase() }
     guard heartbeat.epoch == position.epoch, heartbeat.term >= position.term else { return [] }
     if heartbeat.term == position.term, role == .following {
-      // A leader that stops is waited for no longer than the spread.
+      // For a leader that stops, the host waits only its part of the spread.
       (heardAt, silentSince) = (heartbeat.isLast ? now - min(now, times.lease) : now, nil)
     }
     return heartbeat.last > position.sequence || heartbeat.term > position.term ? read() : []
   }
 
-  /// The connection to the engine was lost and is there again: what was sent meanwhile is lost.
+  /// The engine is connected again. Requests and entries of the tail may have been lost meanwhile.
   mutating func reconnected() -> [Output] {
     isReading = false
     guard role != .stopped else { return [] }
     return position == nil ? findClaim() : read()
   }
 
-  /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `maySubmit` and nothing is
-  /// under way, because the heads include all records before it. Records that are submitted meanwhile follow the claim.
+  /// Claims the shard again, so that the log's newest claim is not far from its end. Only while `maySubmit` and no
+  /// entry is under way, because the heads include all records before the claim. Records that are submitted meanwhile
+  /// follow the claim.
   mutating func renew(heads: [UInt8], at now: UInt64) -> [Output] {
     guard maySubmit, submitted.isEmpty, let position else { return [] }
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: position.epoch, at: now)
   }
 
-  /// The heartbeat that is sent now, whether or not it is due; nil for a host that does not lead.
+  /// The heartbeat to send now, due or not; nil for a host that does not lead.
   mutating func heartbeat(at now: UInt64, isLast: Bool = false) -> Heartbeat? {
     guard role == .leading, let position else { return nil }
     nextHeartbeat = now + times.heartbeat
     return Heartbeat(epoch: position.epoch, term: position.term, last: position.sequence, isLast: isLast)
   }
 
-  /// Whether nothing is under way.
+  /// Whether no entry is under way.
   var isSettled: Bool { submitted.isEmpty }
 
   /// The host is about to stop.

@@ -1,4 +1,4 @@
-/// A place in a shard's log, with what proves that a log is the same.
+/// A position in a shard's log, with the checksum that shows whether a log still has the entry.
 package struct ShardPosition: Equatable, Sendable {
   package var epoch: UInt64
   package var sequence: UInt64
@@ -8,7 +8,7 @@ package struct ShardPosition: Equatable, Sendable {
 }
 
 extension ShardPosition {
-  /// 33 bytes, for the stream's log.
+  /// The position in 33 bytes, as the stream's log stores it.
   package var bytes: [UInt8] {
     var bytes: [UInt8] = [1]
     for number in [epoch, sequence, UInt64(checksum), term] {
@@ -19,7 +19,7 @@ extension ShardPosition {
     return bytes
   }
 
-  /// - Returns: nil for anything else than such bytes.
+  /// - Returns: nil unless the bytes are such a position.
   package init?(_ bytes: [UInt8]) {
     guard bytes.count == 33, bytes[0] == 1 else { return nil }
     let numbers = (0..<4).map { index in

@@ -1,16 +1,16 @@
 /// A stream of this host, with the demand for it and the batch that its clients have published.
 final class SharedStream {
-  /// As in the configuration. Its end rises with what the host stores.
+  /// The stream as it is configured. Its `end` rises with the events that the host stores.
   var definition: FleetMachine.Stream
   /// Whether this host wants the next event.
   var isWantedHere = false
-  /// Whether any other host does, as far as the leader knows.
+  /// Whether any other host wants it, as far as the leader knows.
   var isWantedElsewhere = false
-  /// When the leader asks the other hosts again.
+  /// When this host, as the leader, asks again whether other hosts want the next event.
   var askAgainAt = UInt64.max
-  /// When the leader is asked to fetch, for the first time or again.
+  /// When this host asks the leader to fetch, for the first time or again.
   var tellAt = UInt64.max
-  /// Whether the source was asked for events by the last `fetch`.
+  /// The value of the last `fetch` action.
   var isFetched = false
   /// The batch that clients of this host have published, until the log has stored it.
   var published: FleetRecord?
@@ -20,6 +20,6 @@ final class SharedStream {
 
   var name: String { definition.name }
 
-  /// When anything of it is due.
+  /// The earliest of these times.
   var deadline: UInt64 { min(askAgainAt, tellAt, sendAgainAt) }
 }

@@ -10,14 +10,14 @@ struct StreamHead: Equatable {
   var nextID: UInt64 = 0
   /// The time of the last record.
   var time: UInt64 = 0
-  /// From which the source resumes; nil: it begins.
+  /// The checkpoint from which the source resumes; nil: it begins anew.
   var checkpoint: Checkpoint?
   /// The hosts that publish to the stream, in the order of their last batches.
   private(set) var senders: [Sender] = []
   /// The last schedule of the source that a record had, and the time of that record.
   var schedule = FleetSchedule()
   var scheduledAt: UInt64 = 0
-  /// When this host has received that record soon after it was appended, on its monotonic clock; nil: it has not.
+  /// When this host received that record from the tail, on its monotonic clock; nil: it did not.
   var heardAt: UInt64?
 
   /// A host that has sent values.
@@ -27,8 +27,8 @@ struct StreamHead: Equatable {
     var number: UInt64 = 0
   }
 
-  /// Senders that are remembered for each stream. A sender repeats a batch that is not confirmed for as long as it lives,
-  /// so that one is stored twice only if so many others have published in between.
+  /// The maximum number of senders in a head. A sender repeats a batch without confirmation until its process ends. A
+  /// batch is therefore stored twice only if this many other hosts have published in between.
   static let senderCount = 256
 
   /// The number of a sender's last batch that is stored; 0: none is known.
@@ -73,8 +73,9 @@ extension StreamHead.Sender: TaggedRecord {
 struct ShardHeads: TaggedRecord {
   var heads: [StreamHead] = []
 
-  /// Bytes in a claim, which is one entry of the log. If all do not fit, the largest checkpoints are left out first (their
-  /// sources begin anew), then the streams without an event for the longest time (their ids continue by the clock).
+  /// The maximum bytes of the heads in a claim, which is one entry of the log. If they exceed it, the largest
+  /// checkpoints are left out first: their sources begin anew. Then the streams without an event for the longest time
+  /// are left out: their ids continue by the clock.
   static let byteCount = 1 << 20 - 8192
   private static let leastByteCount = 320
 
@@ -86,7 +87,7 @@ struct ShardHeads: TaggedRecord {
 
   mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &heads) }
 
-  /// The bytes in a claim.
+  /// The heads as a claim has them, in at most `byteCount` bytes.
   func bytes() -> [UInt8] {
     let bytes = RecordFields.bytes(of: self)
     guard bytes.count > Self.byteCount else { return bytes }
@@ -104,6 +105,6 @@ struct ShardHeads: TaggedRecord {
     }
   }
 
-  /// - Throws: for heads of another version, or damaged ones.
+  /// - Throws: if the heads are damaged, or have another version.
   init(_ bytes: [UInt8]) throws(Malformed) { self = try RecordFields.read(ShardHeads.self, from: bytes[...]) }
 }

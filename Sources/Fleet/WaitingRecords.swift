@@ -3,16 +3,16 @@ import Events
 /// The records that a leader is to submit to a shard's log, in order.
 struct WaitingRecords {
   private var records: [FleetRecord] = []
-  /// The bytes of what was fetched here.
+  /// The bytes of the fetched batches.
   private(set) var fetchedByteCount = 0
-  /// The bytes of what clients have published.
+  /// The bytes of the published batches.
   private(set) var publishedByteCount = 0
 
-  /// Bytes of a record until which batches are joined: one entry.
+  /// The maximum bytes of a joined record: it fits into one entry.
   static let joinedByteCount = 1 << 20 - 16_384
 
   var isEmpty: Bool { records.isEmpty }
-  /// The next one to be submitted.
+  /// The next record to be submitted.
   var first: FleetRecord? { records.first }
 
   /// Whether a batch of this sender waits.
@@ -20,7 +20,7 @@ struct WaitingRecords {
     records.contains { ($0.sender, $0.stream) == (sender, stream) }
   }
 
-  /// Adds a record, or joins what was fetched with the last record of its stream.
+  /// Adds a record, or joins a fetched batch with the last record of its stream.
   mutating func add(_ record: FleetRecord) {
     if let last = records.lastIndex(where: { $0.stream == record.stream }), record.sender.isEmpty,
       records[last].byteCount + record.byteCount <= Self.joinedByteCount
