@@ -2,19 +2,19 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// What the journal and the server say of the connection to the fleet's brokers.
+/// Reports the connection to the fleet's brokers to the journal and to the server.
 struct FleetConnectionNotes {
   private let server: StreamServer
   private let journal: Journal
   private let startedAt: UInt64
   private var notes = FailureNotes()
   private var hasConnected = false
-  /// Whether the first connection is waited for, and the journal has that.
+  /// Whether the journal has an entry that the daemon waits for the first connection.
   private var isAwaited = false
   /// Whether the first connection has taken too long.
   private var hasWaited = false
 
-  /// How long the first connection may take before the journal has a warning.
+  /// How long the first connection may take before the journal gets a warning.
   private static let firstConnectionTime: UInt64 = 10_000_000_000
 
   /// - Parameter startedAt: on the monotonic clock.
@@ -35,7 +35,7 @@ struct FleetConnectionNotes {
 
   mutating func disconnected(_ reason: String) {
     server.fleetConnection = .disconnected(reason)
-    // Brokers that start with this host are not there at once.
+    // Brokers that start at the same time as this host are not ready at once.
     if hasConnected || hasWaited {
       noteTime()
       write(notes.failed(reason, at: EventLoop.monotonicTime), reason)

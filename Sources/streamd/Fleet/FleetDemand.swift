@@ -2,8 +2,8 @@ import Events
 import Reactive
 import StreamServer
 
-/// The source of a stream that hosts share, on this host's side: it delivers nothing, because events come from the fleet,
-/// and passes on whether any subscription wants the next one.
+/// The upstream of a shared stream's log. It delivers nothing, because the events come from the fleet. It passes on
+/// whether any subscription wants the next event.
 struct FleetDemand: Publisher {
   typealias Output = EventBatch
   typealias Failure = StreamFailure

@@ -4,10 +4,10 @@ import StreamRuntime
 import StreamServer
 import StreamSources
 
-/// What feeds a stream that hosts share, on the host that feeds it: its source and pipeline on the leader, or the clients
-/// of this host that publish to it.
+/// The feed of a stream that hosts share: on the leader its source and pipeline, or the clients of this host that
+/// publish to it.
 ///
-/// Asks for one batch at a time, and passes it on. Confined to the source thread.
+/// The feed requests one batch at a time, and passes it on. Confined to the source thread.
 final class FleetFeed: @unchecked Sendable {
   private let loop: EventLoop
   private let publisher: AnyPublisher<EventBatch, StreamFailure>
@@ -17,10 +17,11 @@ final class FleetFeed: @unchecked Sendable {
   private let take: (EventBatch) -> Void
   private var link: Link?
   private var isOn = false
-  /// Whether the source is asked for a batch.
+  /// Whether a batch is requested from the source.
   private(set) var isAsked = false
   private var timer: TimerID?
-  /// Since when the stream is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
+  /// Since when the stream is stale, on the monotonic and on the wall clock; nil: it is not. Both are computed once, so
+  /// that they still agree when a clock was set.
   var stale: (since: UInt64, wallTime: UInt64)?
   /// The schedule of the source on this host.
   var schedule = SourceSchedule()
@@ -63,7 +64,7 @@ final class FleetFeed: @unchecked Sendable {
     link.subscription?.request(.max(1))
   }
 
-  /// The source has not fetched, because nothing wants it: its demand is gone.
+  /// The source may not fetch now: takes back its demand.
   func wasRefused() {
     loop.assertOnLoop()
     guard isAsked, let subscription = link?.subscription as? any RetractableSubscription else { return }
@@ -71,7 +72,7 @@ final class FleetFeed: @unchecked Sendable {
     isAsked = false
   }
 
-  /// There is no demand now.
+  /// No host wants the next event now: takes back the source's demand, and ends the source after `linger`.
   func rest() {
     loop.assertOnLoop()
     guard isOn else { return }
@@ -83,7 +84,7 @@ final class FleetFeed: @unchecked Sendable {
     }
   }
 
-  /// Ends the source; `begin` begins anew.
+  /// Ends the source. `begin` subscribes to it again.
   func end() {
     loop.assertOnLoop()
     if let timer { loop.cancel(timer) }

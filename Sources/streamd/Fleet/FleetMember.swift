@@ -8,16 +8,17 @@ import StreamServer
 import StreamSources
 import Systemd
 
-/// This host's part in the fleet: connects its machine to the engine, to the logs of the streams, and to their sources.
+/// This host as a member of the fleet. It connects the machine to the engine, to the logs of the streams, and to their
+/// sources.
 ///
 /// Confined to the source thread; `setStreams`, `demand` and `leave` are for any thread.
 final class FleetMember: FleetEngineObserver, @unchecked Sendable {
-  /// A stream of the fleet, with what this host has for it.
+  /// A stream of the fleet, with its source on this host.
   struct Stream: @unchecked Sendable {  // publishers are subscribed to on the source thread only
     var definition: FleetMachine.Stream
-    /// How long the source outlives its demand.
+    /// How long the source stays active without demand.
     let linger: Duration
-    /// Its source and pipeline; nil: those it has.
+    /// Its source and pipeline; nil: unchanged.
     let publisher: AnyPublisher<EventBatch, StreamFailure>?
     /// The source of a stream that clients publish to.
     let publishSource: PublishSource?
@@ -34,32 +35,32 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private var answered: Set<Int> = []
   private var timer: (id: TimerID, due: UInt64)?
   private var connection: FleetConnectionNotes
-  /// Whether the journal has that streams are stale, and not that they no longer are.
+  /// Whether the last entry of the journal on this subject is that streams are stale.
   private var isStale = false
-  /// No stream is stale for longer.
+  /// When this host started: no stream counts as stale since an earlier time.
   private let startedAt = EventLoop.monotonicNow()
   private var isLeaving = false
   private var left: (() -> Void)?
   /// Streams whose source waits until the shard has room.
   private var crowded: Set<String> = []
-  /// Inputs that came while actions were performed, which must stay in order.
+  /// Inputs that came while actions were performed, in order.
   private var inputs: [(FleetMachine, UInt64) -> [FleetMachine.Action]] = []
   private var isPerforming = false
 
   /// How long hosts have to answer a question for their positions.
   private static let answerTime = Duration.milliseconds(300)
-  /// More hosts are not waited for.
+  /// The maximum number of hosts whose answers are awaited.
   private static let maximumHostCount = 10_000
   /// How long one host, or one of several, has to answer.
   private static let requestTime = Duration.seconds(1)
-  /// How often `$streams` shows the state anew.
+  /// How often the status of the fleet is updated in `$streams`.
   private static let statusPeriod = Duration.seconds(1)
-  /// How long a stream is stale before the journal has it: a takeover is faster.
+  /// How long a stream is stale before the journal gets an entry. Another host takes over a shard in less time.
   private static let staleTime: UInt64 = 15_000_000_000
   /// How long a stop waits for published values to be stored.
   private static let leaveTime = Duration.milliseconds(1500)
 
-  /// - Parameter loop: of the source thread; the engine's.
+  /// - Parameter loop: the loop of the source thread, which is also the engine's.
   init(_ engine: any FleetEngine, shardCount: Int, on loop: EventLoop, _ server: StreamServer, _ journal: Journal) {
     (self.engine, self.loop, self.server, self.journal) = (engine, loop, server, journal)
     machine = FleetMachine(
@@ -113,10 +114,11 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     }
   }
 
-  /// Where the source of a stream resumes. On the source thread.
+  /// The checkpoint from which the source of a stream resumes; nil: it begins anew. On the source thread.
   func checkpoint(of stream: String) -> Checkpoint? { machine.checkpoint(of: stream) }
 
-  /// By this host's clock and that of the host that had fetched it; nil: unknown. On the source thread.
+  /// The time since the stream's last batch, by the wall clocks of this host and of the host that fetched it; nil:
+  /// unknown. On the source thread.
   func timeSinceLastEvent(of stream: String) -> Duration? {
     machine.lastTime(of: stream).map { .microseconds(Int64(clamping: Self.wallTime) - Int64(clamping: $0)) }
   }
@@ -145,7 +147,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     update { $0.rests(stream, schedule.remaining, at: $1, wallTime: Self.wallTime) }
   }
 
-  /// Decides whether a poll fetches now: only if any host wants the event, and it could be appended. On the source thread.
+  /// Decides whether a poll fetches now: only if any host wants the event, and the event could be appended. On the
+  /// source thread.
   func admitFetch(of stream: String, _ decide: @escaping @Sendable (Bool) -> Void) {
     loop.assertOnLoop()
     switch machine.admitsFetch(stream) {
@@ -159,14 +162,14 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     }
   }
 
-  /// The source fetches as soon as the shard has room.
+  /// Refuses a fetch. The source is asked again as soon as the shard has room.
   private func refuseFetch(of stream: String, _ decide: (Bool) -> Void) {
     decide(false)
     feeds[stream]?.wasRefused()
     crowded.insert(stream)
   }
 
-  /// Gives up what the host leads, and stores what clients have published, as far as that takes no longer than a moment.
+  /// Waits at most `leaveTime` until the published values are stored. Then gives up the shards that the host leads.
   /// - Parameter done: called once, on the source thread.
   func leave(_ done: @escaping @Sendable () -> Void) {
     loop.execute { [self] in
@@ -194,7 +197,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   // MARK: Streams
 
-  /// - Returns: whether the stream has another source now, which is to begin.
+  /// - Returns: whether the stream has a new source, which must be started.
   private func set(_ stream: Stream) -> Bool {
     let name = stream.definition.name
     guard let publisher = stream.publisher else { return false }
@@ -223,7 +226,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       let report = ServerReport.eventsTooLarge(stream: stream, count: batch.count - fitting.count, limit: limit)
       journal.write(Journal.Entry(report))
     }
-    // The last part has the checkpoint: after a failure in between, the source repeats the others.
+    // Only the last part has the checkpoint: after a failure in between, the source repeats the parts before.
     for part in fitting.parts(ofAtMost: limit) {
       let schedule = feeds[stream]?.schedule.remaining ?? FleetSchedule()
       update { $0.fetched(part, of: stream, schedule, at: $1, wallTime: Self.wallTime) }
@@ -276,7 +279,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   // MARK: Actions
 
-  /// Gives the machine an input, and performs what it requires; later, if it is called meanwhile.
+  /// Gives the machine an input, and performs its actions. An input that comes while actions are performed waits for
+  /// them.
   private func update(_ input: @escaping (FleetMachine, UInt64) -> [FleetMachine.Action]) {
     loop.assertOnLoop()
     inputs.append(input)
@@ -332,7 +336,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       if machine.isLeading(stream) { feeds[stream]?.rest() } else { feeds[stream]?.end() }
     case .stored(let stream):
       feeds[stream]?.isUnsettled = false
-      // The request of the next batch settles this one.
+      // The request for the next batch settles this one.
       feeds[stream]?.advance()
       finishLeaving()
     case .report(let report): journal.write(Journal.Entry(report))
@@ -396,13 +400,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     _ = loop.schedule(after: Self.statusPeriod) { [weak self] in self?.repeatStatus() }
   }
 
-  /// Shows the state of the streams.
+  /// Updates the status of the streams.
   private func showStatus() {
     let now = EventLoop.monotonicNow()
     for (name, feed) in feeds {
       let status = machine.status(of: name, at: now)
       var since = status?.staleSince.map { min(now, max($0, startedAt)) }
-      // A fleet that begins has nothing that could be stale until it has had time for a leader.
+      // A stream without any event is not stale until a host has had time to become its leader.
       if since != nil, now - startedAt < Self.staleTime, server.timeSinceLastEvent(of: name) == nil { since = nil }
       if since != feed.stale?.since {
         feed.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
@@ -417,8 +421,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     reportStaleness(at: now)
   }
 
-  /// Writes one entry for all streams, at the beginning and at the end. Without a connection the journal has the reason
-  /// already.
+  /// Writes one entry for all streams when one has been stale for `staleTime`, and one when none is stale any more.
+  /// Without a connection the journal has the reason already.
   private func reportStaleness(at now: UInt64) {
     let stale = feeds.values.compactMap(\.stale)
     if isStale, stale.isEmpty {
@@ -436,7 +440,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 }
 
 extension SourceSchedule {
-  /// From now on.
+  /// The schedule from now on.
   fileprivate var remaining: FleetSchedule {
     func delay(_ time: Duration?) -> UInt64 {
       UInt64(clamping: ((time ?? .zero) - EventLoop.monotonicTime).wholeMicroseconds)
@@ -446,7 +450,8 @@ extension SourceSchedule {
 }
 
 extension EventBatch {
-  /// The batch in parts of so many bytes of events and keys, or of one event that is larger; at least one part.
+  /// The batch in parts of at most `limit` bytes of events and keys. A larger event is a part of its own. There is at
+  /// least one part.
   fileprivate func parts(ofAtMost limit: Int) -> [EventBatch] {
     let keys = keys
     guard byteCount + (keys?.encodedByteCount(0..<count) ?? 0) > limit else { return [self] }
