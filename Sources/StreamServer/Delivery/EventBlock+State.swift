@@ -1,14 +1,14 @@
 import ReplayLog
 
 extension EventBlock {
-  /// Versions of a state that one turn considers.
+  /// The number of versions of a state that one turn considers.
   private static let consideredVersions = 2048
 
   /// Fills the block with events of a state; under the log's lock.
   ///
-  /// The state is read as of one end, from the cursor on in the order of ids. If the log does not have the events from that
-  /// end on any more, or the state has not kept what it had then, it is read on as of the present end, with tombstones: so
-  /// the subscriber has every key's newest event as of the last end, in order and none twice.
+  /// The state is read as of one end, from the cursor on, in the order of ids. If the log has evicted events after that
+  /// end, or the state has dropped versions that the walk needs, the walk continues as of the log's present end, with
+  /// tombstones. The subscriber then has the newest event of each key as of the last end, in order, and none twice.
   func fillState(
     _ reading: StateReading, from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber,
     _ jsonVerdicts: JSONVerdicts
@@ -24,12 +24,12 @@ extension EventBlock {
       clear(storage, at: cursor, machine.format, subscriber, before)
       stateEnd = walk.end
     }
-    // A part of it was sent, or one event was requested.
+    // The next event must be the one at the cursor: a part of it was sent, or one event was requested.
     let isExact = cursor.sentBytes > 0 || machine.format.completes
     var isEndLost = false
     switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, jsonVerdicts) {
     case .more?:
-      // Nothing that was considered before the walk's position is in the state.
+      // None of the versions that were considered before the walk's position is in the state.
       guard pieceCount == 0, walk.position > end.position else { break }
       if isExact { isEndLost = true } else { end = Cursor(position: walk.position) }
     case nil: isEndLost = true
@@ -48,10 +48,10 @@ extension EventBlock {
     return .events
   }
 
-  /// Adds events while there are fewer than `demand`, and room.
+  /// Adds events while there are fewer than `demand`, and there is room.
   ///
-  /// - Parameter isExact: the event at the cursor is the next one.
-  /// - Returns: nil if there is another event in its place.
+  /// - Parameter isExact: whether the next event must be the one at the cursor.
+  /// - Returns: nil if another event is the next one.
   private func extend(
     with state: KeyedState, _ walk: StateWalk, from storage: EventLog, to demand: Int, _ isExact: Bool,
     _ jsonVerdicts: JSONVerdicts
@@ -87,7 +87,7 @@ extension EventBlock {
   }
 
   /// Adds the next piece of an event.
-  /// - Returns: whether the event ends with it; false, too, while it is examined.
+  /// - Returns: whether the event ends with it; false also while the event is examined.
   private func write(
     _ record: StateEvent, at id: UInt64, from storage: EventLog, by writer: EventWriter, _ byteCount: inout Int,
     _ jsonVerdicts: JSONVerdicts
@@ -95,7 +95,7 @@ extension EventBlock {
     guard record.isDivided else {
       return unsafe write(record.whole, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
     }
-    // It is copied whole only to be examined; a piece needs no more of its data than it has room for.
+    // The event is copied whole only for its examination. A piece copies only the data for which it has room.
     let part = EventLog.stampBytes + end.sentBytes
     let range = max(0, part - 8)..<min(record.byteCount, part + EventWriter.maximumPieceBytes + 8)
     if writer.embedsJSON, jsonVerdicts.known(id) == nil {

@@ -2,35 +2,35 @@ import ReplayLog
 
 /// Events from one position of a log on, as bytes, built once for all subscriptions at that position.
 ///
-/// One per worker, reused. It has no more events than a subscription has demanded so far, and grows when another one at
-/// the same position demands more, or the log has more. Only the request ID may differ from one subscription
-/// to the next, and is patched in place.
+/// A worker has one for each encoding, and reuses it. It has no more events than a subscription has demanded so far. It
+/// grows when another one at the same position demands more, or when the log has more. Only the request ID may differ
+/// from one subscription to the next; it is patched in place.
 ///
-/// The bytes are pieces; a table of their ends determines the cursor after any number of bytes. Every
-/// piece except the last is the end of an event; only the last can be a part that another part follows. With a filter,
-/// or of a state, the events are not adjacent, and a second table has their positions.
+/// The bytes are pieces; a table of their ends determines the cursor after any number of bytes. Every piece except the
+/// last is the end of an event; only the last can be a part that another part follows. With a filter or in a state, the
+/// events may not be adjacent: a second table has their positions.
 @safe final class EventBlock {
-  /// The size from which on no pieces are added; large, so that one write covers many small events.
+  /// From this size on, no piece is added. It is large, so that one write covers many small events.
   static let targetBytes = 64 << 10
-  /// At least that many bytes are around the data of an event, or nearly: then the table limits the block.
+  /// An event has about 8 bytes around its data, or more. If it has fewer, this table limits the block.
   static let maximumPieceCount = targetBytes / 8
 
   private let base: UnsafeMutableRawPointer
   /// For each piece, the number of the block's bytes up to its end.
   private let ends: UnsafeMutablePointer<UInt32>
-  /// For each piece, the position of its event; only with a filter, or of a state.
+  /// For each piece, the position of its event; only with a filter or in a state.
   private let positions: UnsafeMutablePointer<UInt64>
   private(set) var verdicts: FilterVerdicts?
-  /// The end of the state that the events are of; nil: they are of the log.
+  /// The end of the state to which the events belong; nil: they come from the log.
   var stateEnd: UInt64?
   var pieceCount = 0
   private var log: ObjectIdentifier?
   private var format = EventFormat(ids: true, completes: false)
   private var label: EventLabel?
   private(set) var writer = EventWriter(EventFormat(ids: true, completes: false))
-  /// What precedes the first event.
+  /// The notes before the first event.
   private var before = EventWriter.Before()
-  /// Events that the filter has left out since the last one in the block, or in all.
+  /// Events that the filter has left out since the last one in the block, or, without one, since the last payload.
   var leftOut: UInt64 = 0
   var request = RequestID(0)
   var start = Cursor(position: 0)
@@ -59,28 +59,28 @@ import ReplayLog
   /// Events that end in the block.
   private var eventCount: Int { end.sentBytes > 0 ? pieceCount - 1 : pieceCount }
 
-  /// The number of bytes in the first pieces.
+  /// The number of bytes in the first `count` pieces.
   private func end(ofFirst count: Int) -> Int { unsafe count == 0 ? 0 : Int(ends[count - 1]) }
 
   /// Bytes that one turn examines for a filter: about 0.1 ms.
   static let examinedBytes = 64 << 10
 
-  /// What a subscription has beside its machine.
+  /// The parts of a subscription that are not in its machine.
   struct Subscriber {
-    /// What precedes the event at its cursor.
+    /// The notes before the event at its cursor.
     var before: EventWriter.Before
     let request: RequestID
     let label: EventLabel?
     let verdicts: FilterVerdicts?
     /// Whether a marker is due if there is no event.
     let isMarkerDue: Bool
-    /// While it reads a state.
+    /// The state that it reads; nil: it reads the log.
     var reading: StateReading?
   }
 
-  /// Fills the block for the subscription; under the log's lock.
+  /// Fills the block for a subscription; under the log's lock.
   ///
-  /// - Parameter jsonVerdicts: of the stream.
+  /// - Parameter jsonVerdicts: the verdicts of the stream.
   func fill(
     from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber, _ jsonVerdicts: JSONVerdicts
   ) -> SubscriptionMachine.Finding {
@@ -114,7 +114,7 @@ import ReplayLog
     return .events
   }
 
-  /// The block becomes a marker, for this subscription alone.
+  /// Makes the block a marker for this subscription alone.
   private func fillMarker(_ storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber) {
     clear(storage, at: machine.cursor, machine.format, subscriber, subscriber.before)
     let id = storage.newestID ?? storage.endPosition &- 1
@@ -141,7 +141,7 @@ import ReplayLog
 
   /// The progress of a subscription after the first `sent` bytes.
   @safe struct Progress {
-    /// With the cursor after the last piece that was begun.
+    /// The result; its cursor is after the last piece that was begun.
     let written: SubscriptionMachine.Written
     /// The unsent rest of the piece that was begun.
     let rest: UnsafeRawBufferPointer
@@ -167,7 +167,7 @@ import ReplayLog
     hasPositions ? unsafe positions[piece] : start.position + UInt64(piece)
   }
 
-  /// The number of pieces of which a byte is among the first `sent`.
+  /// The number of pieces that begin within the first `sent` bytes.
   private func piecesBegun(in sent: Int) -> Int {
     var (low, high) = (0, pieceCount)
     while low < high {
@@ -188,12 +188,13 @@ import ReplayLog
     (pieceCount, stateEnd) = (0, nil)
   }
 
-  /// Adds events while there are fewer than `demand`, and room.
+  /// Adds events while there are fewer than `demand`, and there is room.
   private func extend(from storage: EventLog, to demand: Int, _ jsonVerdicts: JSONVerdicts) {
     let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
     guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
     else { return }
-    // The hole may have come since the last fill. Events that do not fit are passed up to it only: it is a gap.
+    // The hole may have come since the last fill. Events that do not fit are passed only up to the hole, because it is
+    // a gap.
     guard storage.skip(end.position) == end.position else {
       if pieceCount > 0 { _ = cross(storage) }
       return
@@ -213,7 +214,7 @@ import ReplayLog
   }
 
   /// Moves the end past events that do not fit the filter.
-  /// - Returns: whether there is one that fits.
+  /// - Returns: whether it is now at an event that fits.
   private func pass(in storage: EventLog, before runEnd: UInt64, _ budget: inout Int) -> Bool {
     guard let verdicts, end.sentBytes == 0 else { return true }
     let (position, isFit): (UInt64, Bool)
@@ -226,7 +227,7 @@ import ReplayLog
     return isFit
   }
 
-  /// Whether the block has what a subscription is to be sent next.
+  /// Whether the block begins with the next events of a subscription, in its form.
   func continues(
     _ storage: EventLog, _ machine: SubscriptionMachine, _ subscriber: Subscriber, _ before: EventWriter.Before,
     stateEnd: UInt64?
@@ -238,10 +239,10 @@ import ReplayLog
   /// Adds the next piece of an event.
   ///
   /// - Parameters:
-  ///   - id: of the event.
+  ///   - id: the id of the event.
   ///   - writer: the block's, which the caller has copied once.
-  ///   - byteCount: of the block; the caller's copy.
-  ///   - isCopied: the record is a copy, which each call costs.
+  ///   - byteCount: the bytes of the block; the caller's copy.
+  ///   - isCopied: whether the record is a copy that is made for each call.
   /// - Returns: whether the event is complete.
   @inline(__always) func write(
     _ record: UnsafeRawBufferPointer, at id: UInt64, from storage: EventLog, by writer: EventWriter,
@@ -270,7 +271,7 @@ import ReplayLog
     return true
   }
 
-  /// Moves the end past the hole in the log's ids, if it is there.
+  /// Moves the end past the hole in the log's ids, if the end is at the hole.
   /// - Returns: whether it moved.
   private func cross(_ storage: EventLog) -> Bool {
     let next = storage.skip(end.position)

@@ -7,7 +7,7 @@ import StreamProtocol
 ///
 /// Two bytes, because every subscription has one.
 struct EventFormat: Equatable {
-  /// What an event becomes.
+  /// The form of an event in the connection's output.
   enum Encoding: Equatable {
     /// PAYLOAD frames.
     case rsocket
@@ -15,21 +15,21 @@ struct EventFormat: Equatable {
     case webSocket
     /// A part of a response's body.
     case body(EventEncoding, BodyCoding)
-    /// Nothing: the connection is notified of the first event, and answers itself.
+    /// No bytes: the connection is notified of the first event, and makes the answer itself.
     case notice
 
     var isNotice: Bool { self == .notice }
   }
 
-  /// How a streaming response's body is divided.
+  /// The division of a streaming response's body.
   struct BodyCoding: Equatable {
-    /// Each event is a chunk; otherwise the connection's end is that of the body.
+    /// Whether each event is a chunk; otherwise the connection's end is the end of the body.
     var isChunked: Bool
-    /// The response has several streams: each event carries the name of its stream.
+    /// Whether the response has several streams: each event then carries the name of its stream.
     var isNamed: Bool
   }
 
-  /// For formats of responses: 0x80, chunked 0x40, named 0x20, envelope 0x10, content (2 bits), format (2 bits).
+  /// In formats of responses: 0x80, chunked 0x40, named 0x20, envelope 0x10, content (2 bits), format (2 bits).
   /// Otherwise the place in `frameEncodings`.
   private let code: UInt8
   private let flags: UInt8
@@ -54,8 +54,8 @@ struct EventFormat: Equatable {
     }
   }
 
-  /// - Parameter code: as ``savedEncoding`` gave it.
-  /// - Returns: nil for one that no server saves.
+  /// - Parameter code: a value of ``savedEncoding``.
+  /// - Returns: nil for a code that no server saves.
   init?(savedEncoding code: UInt8, ids: Bool, completes: Bool, counts: Bool = false, hasKind: Bool = false) {
     let saved = EventFormat(code: code, flags: 0)
     guard saved.isBody ? saved.body != nil : code <= 1 else { return nil }
@@ -73,13 +73,13 @@ struct EventFormat: Equatable {
   var counts: Bool { flags & 4 != 0 }
   /// Whether each payload has its kind: of an event, or of a marker.
   var hasKind: Bool { flags & 8 != 0 }
-  /// Whether events are part of a response, of which space in the socket is the credit.
+  /// Whether events are part of a response, whose credit is the space in the socket.
   var isBody: Bool { code & 0x80 != 0 }
   var isNamed: Bool { code & 0xA0 == 0xA0 }
   var isNotice: Bool { code == 2 }
-  /// The place of the format's blocks among those of a worker, below `encodingCount`.
+  /// The index of the encoding's block among the blocks of a worker, below `encodingCount`.
   var encodingIndex: Int { Int(code) }
-  /// A number for saved state.
+  /// The number of the encoding in the record of a connection that is handed over.
   var savedEncoding: UInt8 { code }
 
   static let encodingCount = 256
@@ -104,20 +104,21 @@ struct RequestID: Hashable, Comparable {
   static func < (one: RequestID, other: RequestID) -> Bool { one.rawValue < other.rawValue }
 }
 
-/// What an event of a response with several streams carries beside its own data.
+/// The label of an event in a response with several streams.
 struct EventLabel: Equatable {
-  /// The stream's.
+  /// The name of the stream.
   let name: String
-  /// The positions in the other streams: around the event's id they make the position of a client that has the event.
+  /// The positions in the other streams. The id of the event between them makes the position of a client that has
+  /// received the event.
   let before: String
   let after: String
 }
 
 /// Writes the events of one format.
 struct EventWriter {
-  /// One frame: an event, or a fragment of a large one.
+  /// One frame, message or chunk: an event, or a part of a large one.
   struct Piece {
-    /// Including everything around the data.
+    /// The bytes of the piece, including everything around the data.
     let byteCount: Int
     /// Bytes of the event's data.
     let dataByteCount: Int
@@ -131,7 +132,7 @@ struct EventWriter {
   private let format: EventFormat
   private let encoding: EventFormat.Encoding
   private let label: EventLabel?
-  /// Whether each event must be examined: one that is no JSON text is written in another way.
+  /// Whether each event must be examined: an event that is not JSON is written in another form.
   let embedsJSON: Bool
 
   init(_ format: EventFormat, _ label: EventLabel? = nil) {
@@ -139,7 +140,7 @@ struct EventWriter {
     embedsJSON = if case .body(let body, _) = encoding { body.embedsJSON } else { false }
   }
 
-  /// What precedes an event for one subscription.
+  /// The notes before an event, for one subscription.
   struct Before: Equatable {
     /// The gap that the piece reports; `.none`: no report.
     var gap = Gap.none
@@ -152,7 +153,7 @@ struct EventWriter {
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
   ///   - offset: data bytes in earlier pieces.
-  ///   - isOther: the event should be a JSON text, and is none.
+  ///   - isOther: whether the event is not JSON, although the encoding embeds JSON.
   ///   - piece: space for ``maximumPieceBytes``.
   @inline(__always)
   func write(
@@ -172,7 +173,7 @@ struct EventWriter {
   ///
   /// - Parameters:
   ///   - stamp: id and time, 8 bytes each.
-  ///   - position: the id before the next event; not that of the newest one if ids were skipped.
+  ///   - position: the id before the next event. If ids were skipped, the newest event has a lower id.
   ///   - piece: as above.
   func writeMarker(
     _ stamp: UnsafeRawBufferPointer, _ before: Before, upTo position: UInt64, for request: RequestID,
@@ -237,7 +238,7 @@ struct EventWriter {
     return Piece(byteCount: header + stamp + noteBytes + count, dataByteCount: count, follows: follows)
   }
 
-  /// The frame as a message: without its length, which that of the message replaces.
+  /// Writes the frame as a message. The message's length replaces that of the frame.
   private func writeMessage(
     _ record: UnsafeRawBufferPointer, from offset: Int, _ before: Before, isMarker: Bool = false,
     for request: RequestID, at piece: UnsafeMutableRawPointer
@@ -278,7 +279,7 @@ struct EventWriter {
     return EventHead(id: id, name: label?.name, microsecondsSinceEpoch: time)
   }
 
-  /// Tells that events are missing.
+  /// Writes a server-sent event that reports missing events.
   private static func write(
     _ gap: Gap, _ label: EventLabel?, _ coding: EventFormat.BodyCoding, to writer: inout ByteWriter
   ) {

@@ -1,26 +1,26 @@
 import Events
 import StreamProtocol
 
-/// Decides which events fit a filter. It examines an event once; what it does besides has a bound that depends on the filter
-/// alone, however long the event's values and the filter's lists are.
+/// Decides which events fit a filter. It examines an event once. The cost of the comparisons has a bound that depends
+/// on the filter alone: it rises neither with the length of the event's values nor with that of the filter's lists.
 struct EventMatcher {
   fileprivate enum Test {
     case equals(Scalar)
     case equalsOne(of: Scalars)
     case hasPrefix([UInt8])
-    /// The value compared to the number is among the results: -1, 0, 1.
+    /// The comparison of the value with the number gives one of the results: -1, 0 or 1.
     case isNumber([UInt8], JSONNumber, results: ClosedRange<Int>)
     case exists(Bool)
   }
 
-  /// A scalar, to be compared: most filters have one, and a comparison takes less time than to look a value up.
+  /// A scalar that is compared with a value. Most filters have one, and a comparison takes less time than a look-up.
   fileprivate enum Scalar {
     case string([UInt8])
     case number([UInt8], JSONNumber)
     case literal([UInt8])
   }
 
-  /// Scalars, to be looked up. A class, because tests are copied for every event.
+  /// Scalars among which a value is looked up. A class, because tests are copied for every event.
   fileprivate final class Scalars {
     /// The characters of strings.
     private(set) var strings: Set<[UInt8]> = []
@@ -28,7 +28,7 @@ struct EventMatcher {
     private(set) var numbers: Set<[UInt8]> = []
     /// true, false and null as they are written.
     private(set) var literals: Set<[UInt8]> = []
-    /// The longest string has at most so many bytes as it is written: an escape of one byte has six.
+    /// The maximum bytes of the longest string as it is written: an escape for one byte has six.
     private(set) var contentLimit = 0
 
     init(_ scalars: [EventFilter.Scalar]) {
@@ -67,7 +67,7 @@ struct EventMatcher {
 
   /// - Parameters:
   ///   - event: the same in each call.
-  ///   - count: of bytes to examine.
+  ///   - count: the number of bytes to examine.
   /// - Returns: whether the event fits; nil while that is not known.
   mutating func advance(in event: Span<UInt8>, by count: Int) -> Bool? {
     finder.advance(in: event, by: count).map { $0 && holds(in: event) }
@@ -103,7 +103,7 @@ struct EventMatcher {
       guard kind == .string else { return false }
       let content = value.extracting(1..<value.count - 1)
       if content.count == text.count { return content.isEqual(toPlain: text.span) }
-      // With escapes it is longer, and up to six times as long.
+      // A string with escapes is longer, up to six times as long.
       guard text.count..<6 * text.count + 1 ~= content.count else { return false }
       key.removeAll(keepingCapacity: true)
       JSONScalar.appendUnescaped(content, to: &key)
@@ -138,14 +138,14 @@ struct EventMatcher {
   /// Whether a string, with its quotes, begins with these characters.
   private mutating func begins(_ string: Span<UInt8>, with prefix: [UInt8]) -> Bool {
     var content = string.extracting(1..<string.count - 1)
-    // The end can be in the middle of an escape, of which one has six bytes for the last character of the prefix.
+    // The prefix may end within an escape of six bytes: the content is cut after a whole escape.
     content = content.extracting(first: Self.end(ofCharacters: prefix.count, in: content))
     key.removeAll(keepingCapacity: true)
     JSONScalar.appendUnescaped(content, to: &key)
     return key.starts(with: prefix)
   }
 
-  /// Where a part of a string's content ends that has at least so many bytes as characters, and no half of an escape.
+  /// The end of a part of a string's content that has at least `count` bytes without escapes, and no half of an escape.
   private static func end(ofCharacters count: Int, in content: Span<UInt8>) -> Int {
     var (index, left) = (0, count)
     while index < content.count, left > 0 {
@@ -153,7 +153,7 @@ struct EventMatcher {
         (index, left) = (index + 1, left - 1)
         continue
       }
-      // Both halves of a surrogate pair, of which the first alone has three bytes.
+      // The part has both halves of a surrogate pair: the first one alone would become three other bytes.
       let isUnit = content[index + 1] == UInt8(ascii: "u")
       (index, left) = (index + (isUnit ? 6 : 2), left - 1)
       if isUnit, index + 6 <= content.count, content[index] == UInt8(ascii: "\\"),
@@ -199,7 +199,7 @@ extension EventMatcher.Scalar {
 }
 
 extension Span<UInt8> {
-  /// Whether it is this text of the same length, without an escape.
+  /// Whether the bytes are this text of the same length, without an escape.
   fileprivate func isEqual(toPlain text: Span<UInt8>) -> Bool {
     for index in indices where self[index] != text[index] || self[index] == UInt8(ascii: "\\") { return false }
     return true

@@ -3,8 +3,8 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-/// Which events of a stream fit one filter, for all subscriptions with this filter on all event loops: each event is
-/// examined once, as long as its verdict is remembered. Used under the lock of the stream's log.
+/// The verdicts of one filter on the events of a stream, for all subscriptions with this filter on all event loops. An
+/// event is examined once, as long as its verdict is remembered. Used under the lock of the stream's log.
 final class FilterVerdicts: @unchecked Sendable {
   /// The filter.
   let filter: EventFilter
@@ -13,30 +13,33 @@ final class FilterVerdicts: @unchecked Sendable {
   private var examined: [UInt64]
   private var fitting: [UInt64]
   private let mask: UInt64
-  /// After the highest examined position. Verdicts on positions of as many before it as there are bits are remembered.
+  /// The position after the highest examined one. Verdicts on as many positions before it as there are bits are
+  /// remembered.
   private var end: UInt64 = 0
-  /// The event that is examined in parts, and how often another one has waited for it since its last part. All examinations
-  /// are done under one lock: two at a time would take as long. Events that need no parts do not wait.
+  /// The event that is examined in parts, and how often another one has waited for it since its last part. Only one
+  /// event at a time is examined in parts: under one lock, two would take as long. Events that need no parts do not
+  /// wait.
   private var partial: (id: UInt64, waits: Int)?
   /// The matcher of that event.
   private var partialMatcher: EventMatcher?
   /// The verdicts on large events of a state that are before the remembered positions.
   private var largeVerdicts: [UInt64: Bool] = [:]
-  /// The most memory that it takes.
+  /// The maximum memory of the verdicts, in bytes.
   let byteCount: Int
-  /// How often an event was examined.
+  /// The number of examined events.
   private(set) var examinationCount = 0
 
-  /// Verdicts beyond this number are not remembered; two bits each.
+  /// The maximum number of remembered verdicts, of two bits each.
   private static let verdictLimit = 1 << 18
-  /// Verdicts on large events that have left the log; with more, they are forgotten.
+  /// The maximum number of verdicts on large events before the remembered positions. At this number, all of them are
+  /// forgotten.
   private static let largeVerdictLimit = 256
   /// An event is large from this size on; to examine a smaller one again takes no longer than to send it.
   private static let largeByteCount = 16 << 10
-  /// After that many waits, which take some 40 ms, the subscription that examines an event in parts is taken to be gone: each
-  /// user with a subscription has had a slice by then.
+  /// After this number of waits, which takes about 40 ms, the subscription that examines an event in parts counts as
+  /// ended: each user with a subscription has had a slice by then.
   private static let waitLimit = 16_384
-  /// What it costs to look at an event, in bytes of an event that are examined in that time.
+  /// The fixed cost of an event, in bytes that are examined in the same time.
   private static let eventCost = 64
   /// Bytes of memory for each byte of a filter's text: its JSON, its conditions, and the scalars that are looked up.
   private static let textCost = 24
@@ -45,7 +48,7 @@ final class FilterVerdicts: @unchecked Sendable {
   /// Bytes of memory for any filter, with the verdicts on large events.
   private static let baseCost = 8 << 10
 
-  /// - Parameter eventCount: as many events as the log can have.
+  /// - Parameter eventCount: the maximum number of events in the log.
   init(_ filter: EventFilter, eventCount: Int) {
     self.filter = filter
     matcher = EventMatcher(filter)
@@ -61,7 +64,7 @@ final class FilterVerdicts: @unchecked Sendable {
     return 1 << (Int.bitWidth - (words - 1).leadingZeroBitCount)
   }
 
-  /// As the property, before there is one.
+  /// The memory of the verdicts of a filter, before they exist.
   static func byteCount(of filter: EventFilter, eventCount: Int) -> Int {
     let steps = filter.conditions.reduce(0) { count, condition in
       condition.pointer.utf8.reduce(count) { $1 == UInt8(ascii: "/") ? $0 + 1 : $0 }
@@ -73,13 +76,13 @@ final class FilterVerdicts: @unchecked Sendable {
   /// The next event that fits, from a position on.
   enum Next: Equatable {
     case event(UInt64)
-    /// None before this position: the end of the events, or of what the budget covers.
+    /// No event before this position fits. The events or the budget end there.
     case none(before: UInt64)
   }
 
   /// - Parameters:
-  ///   - position: of a stored event, or the end of those without a gap between.
-  ///   - runEnd: the end of the events without a gap between.
+  ///   - position: the position of a stored event, or `runEnd`.
+  ///   - runEnd: the end of the events that follow without a gap.
   ///   - budget: bytes of events to examine; reduced by the cost. At 0 the search ends.
   func next(from position: UInt64, before runEnd: UInt64, in storage: EventLog, budget: inout Int) -> Next {
     var position = position
@@ -91,7 +94,7 @@ final class FilterVerdicts: @unchecked Sendable {
     return .none(before: position)
   }
 
-  /// Whether an event of a state fits, which need not be in the log.
+  /// Whether an event of a state fits. The log need not have the event.
   ///
   /// - Parameter budget: as above.
   /// - Returns: nil at the end of the budget: the next call continues.
@@ -102,7 +105,7 @@ final class FilterVerdicts: @unchecked Sendable {
       return known
     }
     let byteCount = event.byteCount
-    // To copy an event costs as much as to examine a part of it.
+    // Copying an event costs as much as examining a part of it.
     let count = max(budget, event.isDivided ? byteCount / 4 : 0)
     guard !waits(id, byteCount, count) else {
       budget = 0
@@ -182,7 +185,7 @@ final class FilterVerdicts: @unchecked Sendable {
     if isFit { fitting[word] |= bit } else { fitting[word] &= ~bit }
   }
 
-  /// Makes `position` the highest one: forgets the verdicts whose bits it and those before it take.
+  /// Makes `position` the highest examined one. Forgets the verdicts whose bits the new positions use.
   private func forget(through position: UInt64) {
     if position - end > mask {
       for word in examined.indices { examined[word] = 0 }
@@ -198,17 +201,18 @@ final class StreamFilters: Sendable {
   private struct Entry {
     let verdicts: FilterVerdicts
     let owner: ClientUser
-    /// Subscriptions by user. The filter is in the account of each of them, as another may leave first.
+    /// The subscriptions of each user. The filter counts in the account of each user, because another one may leave
+    /// first.
     var subscriptionCounts: [ClientUser: Int] = [:]
   }
 
-  /// Different filters of one stream. Each takes a part of the time that its subscribers' event loops have, and two bits
-  /// for each event of the log.
+  /// The maximum number of different filters of one stream. Each takes a part of the time that its subscribers' event
+  /// loops have, and two bits for each event of the log.
   static let limit = 2048
 
   private struct Table {
     var entries: [EventFilter: Entry] = [:]
-    /// The filters of each owner; none is 0.
+    /// The number of filters of each owner; never 0.
     var counts: [ClientUser: Int] = [:]
   }
 
@@ -216,7 +220,7 @@ final class StreamFilters: Sendable {
 
   /// Adds a subscription to those with this filter.
   ///
-  /// - Parameter limits: of the user's account; nil: the subscription exists already, and continues.
+  /// - Parameter limits: the limits of the user's account; nil: the subscription exists already, and continues.
   /// - Throws: at a limit. A user has at most three times as many filters of a stream as are free.
   func join(
     _ filter: EventFilter, _ account: UserAccount, of stream: ServedStream, in accounts: UserAccounts,
@@ -258,6 +262,6 @@ final class StreamFilters: Sendable {
     }
   }
 
-  /// Those of all subscriptions, each once.
+  /// The verdicts of all filters, each once.
   var all: [FilterVerdicts] { table.withLock { $0.entries.values.map(\.verdicts) } }
 }

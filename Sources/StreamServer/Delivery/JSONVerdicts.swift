@@ -1,33 +1,34 @@
 import Events
 import ReplayLog
 
-/// Which events of a stream are JSON texts, as far as that is worth remembering: a large event is examined once, in slices,
-/// however many parts, readers and event loops it has.
+/// The verdicts whether events of a stream are JSON. A large event is examined once, in slices, for all its pieces,
+/// readers and event loops.
 final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the stream's log
   /// Events of at least this size are remembered. To examine a smaller one takes about as long as to write it.
   static let leastByteCount = 16 << 10
   /// Bytes of a large event that are examined at a time: 0.1 ms.
   static let sliceByteCount = 64 << 10
 
-  /// With so many examinations under way, those of evicted events begin anew: as many large events as a state of 64 MiB has.
+  /// At this number of examinations under way, those of evicted events are dropped, and begin anew. A state of 64 MiB
+  /// has at most this number of large events.
   private static let mostExaminations = 4096
 
   private var verdicts: [UInt64: Bool] = [:]
   private var examinations: [UInt64: JSONSyntax.Examination] = [:]
-  /// With so many verdicts, those on evicted events are dropped.
+  /// At this number of verdicts, those on evicted events are dropped.
   private var limit = JSONVerdicts.leastLimit
   private static let leastLimit = 64
 
-  /// The number of verdicts: at most twice that of the large events in the log, and 64.
+  /// The number of verdicts: at most 64, or twice the number of large events in the log.
   var count: Int { verdicts.count }
 
-  /// The remembered verdict on an event; nil: none is.
+  /// The remembered verdict on an event; nil: there is none.
   func known(_ id: UInt64) -> Bool? { verdicts[id] }
 
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
-  ///   - id: of the event, which never has other data.
-  ///   - isCopied: the record is a copy, which each call costs: it is examined in four parts.
+  ///   - id: the id of the event, which never has other data.
+  ///   - isCopied: whether the record is a copy that is made for each call. It is then examined in at most four slices.
   /// - Returns: nil while a large event is examined: the next call examines more of it.
   func isJSON(
     _ record: UnsafeRawBufferPointer, at id: UInt64, in storage: EventLog, isCopied: Bool = false
@@ -38,7 +39,8 @@ final class JSONVerdicts: @unchecked Sendable {  // used under the lock of the s
     var examination = examinations.removeValue(forKey: id) ?? JSONSyntax.Examination()
     let slice = max(Self.sliceByteCount, isCopied ? data.count / 4 + 1 : 0)
     guard let isJSON = examination.advance(in: unsafe data.span, by: slice) else {
-      // Readers of a state may examine several events that the log has lost; of what nobody reads on nothing must stay.
+      // Readers of a state may examine several events that the log has evicted. An examination that no reader continues
+      // must not stay.
       if examinations.count >= Self.mostExaminations {
         examinations = examinations.filter { $0.key >= storage.firstPosition }
       }

@@ -2,18 +2,18 @@ import Reactive
 
 /// The waiting members of a lane with one filter.
 ///
-/// When the log has grown, one of them, the scout, is served alone. If no new event fits the filter, it waits again, and
-/// the position of all others has moved with its own; otherwise all are served. So an event that does not fit costs one
-/// turn of one member, however many there are.
+/// When the log has grown, one of them, the scout, is served alone. If no new event fits the filter, the scout waits
+/// again, and the position of all others has moved with its own. Otherwise all are served. An event that does not fit
+/// therefore costs one turn of one member, regardless of their number.
 final class FilterGroup {
   /// The filter's verdicts.
   let verdicts: FilterVerdicts
   fileprivate var waiting: [StreamSubscription] = []
-  /// No event before it fits for any of those that wait.
+  /// The position of all members that wait: no unread event before it fits.
   fileprivate var position: UInt64 = 0
   /// Events that were left out while members waited.
   fileprivate var leftOut: UInt64 = 0
-  /// The largest demand of those that wait, or have waited with them.
+  /// The largest demand of the members that wait, or that have waited with them.
   fileprivate var demand = Subscribers.Demand.none
   fileprivate weak var scout: StreamSubscription?
 
@@ -59,7 +59,7 @@ extension Lane {
     let isScout = group.scout === subscription
     if isScout { group.scout = nil }
     if group.position != subscription.cursor.position {
-      // The others, and the scout, have not seen as much: it began to look later, or has passed a gap.
+      // The others, and the scout, are at an earlier position: this member began to look later, or has passed a gap.
       group.scout = nil
       wakeAll(group)
       group.position = subscription.cursor.position
@@ -70,7 +70,7 @@ extension Lane {
     if stream.log.isLossless { worker.remeasure(self) }
   }
 
-  /// The log has grown: one member looks whether an event fits.
+  /// The log has grown: one member examines the new events.
   func sendScout(of group: FilterGroup) {
     guard group.scout == nil, let scout = group.waiting.last else { return }
     group.remove(scout)
@@ -83,11 +83,11 @@ extension Lane {
     for member in group.removeAll() { worker.perform(member.machine.logGrew(), member) }
   }
 
-  /// A member has passed events that do not fit, up to its cursor; so have those for which it looks.
+  /// A member has passed events that do not fit, up to its cursor. So have the members for which it is the scout.
   func passed(from position: UInt64, by subscription: StreamSubscription) {
     guard let group = group(of: subscription), group.scout === subscription else { return }
     let count = subscription.cursor.position - position
-    // A gap is between them: each has to account for it.
+    // There is a gap between the two positions, which each member has to report.
     guard group.position == position else { return endScouting(by: subscription, found: true) }
     group.leftOut += count
     group.position += count
@@ -112,15 +112,15 @@ extension Lane {
     stream.filters.leave(verdicts.filter, subscription.connection.share.account, in: worker.accounts)
   }
 
-  /// Up to where a member has been sent what it is to receive of the log.
+  /// The position before which a member needs no event of the log any more.
   func position(of member: StreamSubscription) -> UInt64 {
-    // What it reads of a state is not in the log.
+    // The events of a state do not come from the log.
     if let reading = member.extras?.reading { return reading.walk.end }
     guard member.state == .waiting, let group = group(of: member) else { return member.cursor.position }
     return max(member.cursor.position, group.position)
   }
 
-  /// As of the machine; of members of a group together.
+  /// The position before which a member's demand covers everything. Members that wait in a group have one in common.
   func requestedThrough(of member: StreamSubscription) -> UInt64 {
     guard member.state == .waiting, let group = group(of: member) else { return member.machine.requestedThrough }
     return group.requestedThrough

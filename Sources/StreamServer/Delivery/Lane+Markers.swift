@@ -1,13 +1,13 @@
 import StreamRuntime
 
-// Markers show members that they are current. One is sent when a member has been sent all events for the first time, and
-// whenever it has been sent nothing for 10 s. A member whose demand is spent gets none.
+// Markers show members that they are current. A member gets one when it has been sent all events for the first time,
+// and whenever it has been sent nothing for `markerInterval`. A member without demand gets none.
 
 extension Lane {
-  /// How often the lane looks for members to which a marker is due.
+  /// The time between two searches for members to which a marker is due.
   private var checkInterval: Duration { worker.limits.markerInterval / 10 }
 
-  /// Begins to look for members to which a marker is due, if it does not.
+  /// Begins to look for members to which a marker is due, unless the lane does so already.
   func watchForMarkers() {
     worker.loop.assertOnLoop()
     guard markerTimer == nil, !worker.isPaused else { return }

@@ -7,12 +7,13 @@ import Reactive
 // event. A single event therefore does not reset the debt, and a member that keeps the pace has none. Nothing else
 // reduces it: a debt is cheap to keep, and members that stall the stream in turn accumulate it.
 //
-// Only the slowest members are reported and fail: the source waits for no other. As the members behind them accumulate
-// debt, too, and the check after a failure follows soon, several members at different positions take little more than
-// one timeout.
+// Only the slowest members are reported and fail: the source waits for no other. The other members accumulate debt,
+// too, and the check after a failure follows soon. Several members at different positions therefore take little more
+// than one timeout.
 //
 // The debt of a member that ends stays with its user (`UserDebts`), decays at a tenth of the speed of time, and is
-// inherited by the next member of the user that stalls the stream. An heir that keeps the pace does not fail.
+// inherited by the next member of the user that stalls the stream. A member that inherits a debt and keeps the pace
+// does not fail.
 
 extension Lane {
   /// The state of the detection.
@@ -23,7 +24,7 @@ extension Lane {
     var lastCheck: UInt64
     /// The debts of members that have rested while the source waited.
     var debts: [ObjectIdentifier: Debt] = [:]
-    /// The client in the stream's state.
+    /// The client that this lane has reported to the stream.
     var reportedHolder: ClientIdentity?
   }
 
@@ -40,7 +41,7 @@ extension Lane {
     /// The position of the newest event; nil for an empty log.
     let newest: UInt64?
 
-    /// - Parameter position: of the member.
+    /// - Parameter position: the position of the member.
     func owes(_ member: StreamSubscription, at position: UInt64) -> Bool {
       // A member without unread events does not stall the source.
       guard waitedFor != nil, let newest, position <= newest else { return false }
@@ -51,7 +52,7 @@ extension Lane {
     ///
     /// - Parameters:
     ///   - owes: whether the member stalls the source.
-    ///   - progress: of the member.
+    ///   - progress: the progress of the member.
     func settle(_ debt: inout Debt, owes: Bool, at progress: UInt64) {
       // A delay of the loop is not counted.
       let time = min(.nanoseconds(Int64(clamping: now - min(now, max(before, debt.since)))), period * 2)
@@ -83,7 +84,7 @@ extension Lane {
     stallDetector = nil
   }
 
-  /// Grows by one with each event that a member takes: of a state, too, where ids leap.
+  /// A number that grows by one with each event that a member takes, also of a state, whose ids are not adjacent.
   private func progress(of member: StreamSubscription) -> UInt64 {
     position(of: member) &+ member.machine.notes.stateCount
   }
@@ -201,7 +202,7 @@ extension Lane {
       stallDetector?.debts[key] = debt
     } else {
       stallDetector?.debts[key] = nil
-      keep(debt, of: member, observation)  // where it decays
+      keep(debt, of: member, observation)  // the kept debt decays
     }
     return debt
   }

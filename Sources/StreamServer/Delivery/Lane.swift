@@ -11,21 +11,21 @@ import Synchronization
 final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for `logDidChange` and its two atomics
   let stream: ServedStream
   let counters: LaneCounters
-  /// Lists the lane while it has members.
+  /// The worker, which lists the lane while the lane has members.
   let worker: Worker
   private(set) var members: [StreamSubscription] = []
   /// Members without a filter that wait.
   private var waiting: [StreamSubscription] = []
   /// Members with filters that wait: see `Lane+Filters`.
   var filterGroups: [ObjectIdentifier: FilterGroup] = [:]
-  /// While a member has markers: see `Lane+Markers`.
+  /// The timer of the markers, while a member has any: see `Lane+Markers`.
   var markerTimer: TimerID?
   /// The position before which the members' demand covers everything, as reported to the log: while it is past the
   /// log's end, the log requests more from the source.
   private var requestedThrough: UInt64 = 0
   /// In a lossless stream: the position of the slowest member, as reported to the log.
   private(set) var oldestUnread = UInt64.max
-  /// In a lossless stream: see `Lane+Stalls`.
+  /// The detection of stalls, in a lossless stream: see `Lane+Stalls`.
   var stallDetector: StallDetector?
   /// Whether a member waits: an append then wakes the loop.
   private let wantsWakeUp = Atomic(false)
@@ -55,8 +55,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
 
   // MARK: On the loop
 
-  /// Adds a subscription. The caller has set its cursor, which moves to the oldest stored event if that has been
-  /// evicted meanwhile; the source may start within this call.
+  /// Adds a subscription. In a lossless stream, its cursor moves to the oldest stored event if the one at the cursor
+  /// was evicted meanwhile. The source may start within this call.
   func add(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     subscription.memberIndex = Int32(members.count)
@@ -66,7 +66,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     let position = position(of: subscription)
     if stream.log.isLossless, position < oldestUnread {
       oldestUnread = stream.log.reader(self, oldestUnread: position)
-      // Who reads a state does not miss what the log has lost: see `EventBlock.fillState`.
+      // A subscription that reads a state does not miss the events that the log has lost: see `EventBlock.fillState`.
       if subscription.extras?.reading == nil, oldestUnread != position {
         subscription.machine.move(to: Cursor(position: oldestUnread))
         subscription.machine.miss(
@@ -119,7 +119,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     stream.log.subscriberLeft()
   }
 
-  /// Releases the state that a subscription has read, or that ends.
+  /// Releases the state of a subscription that has read all of it, or that ends.
   func endState(of subscription: StreamSubscription) {
     guard let reading = subscription.extras?.reading else { return }
     subscription.extras?.reading = nil
@@ -149,8 +149,8 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     raiseRequest(for: subscription)
   }
 
-  /// Whether a member there is the slowest one, in a lossless stream. It may be before `oldestUnread`: in a state, or where
-  /// the log has lost events.
+  /// Whether a member at this position is the slowest one, in a lossless stream. Its position may be before
+  /// `oldestUnread`: in a state, or where the log has lost events.
   func isSlowest(at position: UInt64) -> Bool { oldestUnread < .max && position <= oldestUnread }
 
   /// The subscription needs demand, or space in its socket.
@@ -171,12 +171,12 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     }
     guard !wantsWakeUp.load(ordering: .relaxed) else { return }
     wantsWakeUp.store(true, ordering: .sequentiallyConsistent)
-    // An append before that store has woken no loop.
+    // An append before that store has not woken the loop.
     let isLate = stream.log.read { storage, completion in completion != nil || storage.endPosition > position }
     if isLate { makeWaitingReady() }
   }
 
-  /// Removes it from its waiting list.
+  /// Removes a subscription from its waiting list.
   func stopWaiting(_ subscription: StreamSubscription) {
     if let verdicts = subscription.extras?.verdicts {
       filterGroups[ObjectIdentifier(verdicts)]?.remove(subscription)
@@ -185,7 +185,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     }
   }
 
-  /// Removes it from the list, in which it has its index.
+  /// Removes a subscription from the list to which its `waitingIndex` belongs.
   static func remove(_ subscription: StreamSubscription, from list: inout [StreamSubscription]) {
     let last = list.removeLast()
     guard last !== subscription else { return }
@@ -261,7 +261,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     watchForStalls()
   }
 
-  /// The members are about to be saved: they keep their state, and nothing happens to them by time.
+  /// The members are about to be saved: they keep their state, and no timer changes it any more.
   func stopForSaving() {
     stopWatchingForStalls()
     stopWatchingForMarkers()

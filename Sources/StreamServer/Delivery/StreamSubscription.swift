@@ -3,7 +3,7 @@ import ReplayLog
 
 /// A state that a subscription reads before the log.
 struct StateReading {
-  /// Continues in another state, if the log was replaced.
+  /// The walk through the state. It continues in another state if the log was replaced.
   var walk: StateWalk
   /// The state's origin.
   let origin: KeyedState.Origin
@@ -13,9 +13,9 @@ struct StateReading {
 final class SubscriptionExtras {
   /// The verdicts of its filter; nil: it receives every event.
   let verdicts: FilterVerdicts?
-  /// The state that it reads, in place of the log.
+  /// The state that it reads in place of the log; nil: it reads the log.
   var reading: StateReading?
-  /// What its filter's group had left out when it began to wait.
+  /// The number of events that its filter's group had left out when it began to wait.
   var leftOutBefore: UInt64 = 0
 
   init(verdicts: FilterVerdicts?) { self.verdicts = verdicts }
@@ -24,8 +24,8 @@ final class SubscriptionExtras {
   ///
   /// - Parameters:
   ///   - position: the id of the first event that is read.
-  ///   - saved: what an earlier process has begun to read; nil: the state of all events.
-  /// - Returns: the number of keys; nil if it has none.
+  ///   - saved: the state that an earlier process has begun to read; nil: the present state.
+  /// - Returns: the number of keys; nil if the stream has no such state.
   @discardableResult func beginReading(
     of stream: ServedStream, from position: UInt64 = 0, continuing saved: SavedConnection.State? = nil
   ) -> Int? {
@@ -50,10 +50,10 @@ final class SubscriptionExtras {
 
 /// One request for a stream: its machine, and its places in lists.
 final class StreamSubscription {
-  /// Lists the subscription while it is live.
+  /// The connection, which lists the subscription while it is live.
   let connection: Connection
   let lane: Lane
-  // In this order, and with small types, because there may be very many subscriptions.
+  // The order and the small types save memory: there may be very many subscriptions.
   var machine: SubscriptionMachine
   let request: RequestID
   /// Its place in the lane's list of members.
@@ -76,13 +76,13 @@ final class StreamSubscription {
   var state: SubscriptionMachine.State { machine.state }
 }
 
-/// The subscriptions of one connection, by request. Nearly always one, which needs no table.
+/// The subscriptions of one connection, by request. Nearly every connection has one, which needs no table.
 struct SubscriptionsByRequest: Sequence {
   private var first: StreamSubscription?
   private var others: [RequestID: StreamSubscription] = [:]
 
   var isEmpty: Bool { first == nil && others.isEmpty }
-  /// There is exactly one.
+  /// Whether there is exactly one.
   var isOne: Bool { first == nil ? others.count == 1 : others.isEmpty }
 
   /// - Complexity: O(1).

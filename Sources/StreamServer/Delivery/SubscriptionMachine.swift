@@ -5,7 +5,7 @@ import Reactive
 struct Cursor: Equatable {
   /// The id of the next event to be sent.
   var position: UInt64
-  /// Data bytes of it that were sent as fragments; non-zero only between two fragments.
+  /// Data bytes of that event that were sent as fragments; non-zero only between two fragments.
   var sentBytes: Int {
     get { Int(sent) }
     set { sent = UInt32(clamping: newValue) }
@@ -21,7 +21,7 @@ struct Cursor: Equatable {
 
 /// Missed events of a subscription that were not reported.
 struct Gap: Equatable {
-  /// As on the wire: 0 for none, all bits for an unknown number.
+  /// The number of missed events, as on the wire: 0 for none, all bits for an unknown number.
   private(set) var count: UInt64
 
   static let none = Gap(count: 0)
@@ -38,12 +38,12 @@ struct Gap: Equatable {
   }
 }
 
-/// The state of one subscription: a cursor, a demand, a wait, and what its next payload has to report. Uses no socket, log,
-/// queue or clock.
+/// The machine of one subscription: its cursor, its demand, the list in which it waits, and the notes for its next
+/// payload. It uses no socket, log, queue or clock.
 ///
-/// Each method is an event; its result is what the caller must perform, in order (`Worker.perform`).
-/// A subscription is in exactly one of the lists that the states name. An event without effect in the present
-/// state returns `.none`: a callback may arrive after the end.
+/// Each method is an input; its result is the actions that the caller must perform, in order (`Worker.perform`). A
+/// subscription is in exactly one of the lists that the states name. An input without effect in the present state
+/// returns `.none`: a callback may arrive after the end.
 struct SubscriptionMachine: Equatable {
   enum State: Equatable {
     /// No demand. Can become: ready, standby, ended.
@@ -54,7 +54,7 @@ struct SubscriptionMachine: Equatable {
     case ready
     /// Removed from that queue for one write. Can become: idle, waiting, ready, standby, blocked, ended.
     case serving
-    /// As ready, but its connection is at the limit of subscriptions in the queue. Can become: ready, ended.
+    /// Like `ready`, but its connection is at the limit of subscriptions in the queue. Can become: ready, ended.
     case standby
     /// Waits for the update of a system stream, to begin with its newest event or at its cursor.
     /// Can become: ready, standby, ended.
@@ -74,7 +74,7 @@ struct SubscriptionMachine: Equatable {
     case send
     /// Put it into its lane's waiting list.
     case wait
-    /// Nothing, until there is demand or space in the socket; it may stall a lossless stream now.
+    /// Do nothing until there is demand or space in the socket. The subscription may stall a lossless stream now.
     case rest
     /// End the request like the stream.
     case finish
@@ -86,7 +86,8 @@ struct SubscriptionMachine: Equatable {
     case lost(UInt64)
     /// Tell the lane that the cursor has moved from this position over events that are not sent.
     case skipped(from: UInt64)
-    /// The same, of events that do not fit the filter: those for which the subscription looks have passed them, too.
+    /// As `skipped`, over events that do not fit the filter. The members for which the subscription is the scout have
+    /// passed them, too.
     case passed(from: UInt64)
     /// Tell the lane that the cursor has moved from this position, past this number of events that were sent.
     case moved(from: UInt64, past: Int)
@@ -120,23 +121,24 @@ struct SubscriptionMachine: Equatable {
   enum Finding: Equatable {
     /// Events, at least one.
     case events
-    /// No event, yet or permanently.
+    /// No event: none yet, or the log has ended.
     case nothing
-    /// No event, and a marker that says so.
+    /// No event, and a marker.
     case marker
     /// None of the events before this position fits the filter; there may be more to examine.
     case passed(upTo: UInt64)
-    /// The same of the events of a state, of which the filter has left out this number since the last payload.
+    /// The same in a state. The filter has left out `leftOut` events since the last payload. `isEnd`: the position is
+    /// the end of the state.
     case readState(upTo: UInt64, leftOut: UInt64, isEnd: Bool)
     /// The state that it reads is gone, or lacks events.
     case lostState
-    /// An event whose form is not known yet: a part of it was examined, and the next turn examines more.
+    /// An event of which only a part was examined. The next turn examines more.
     case unexamined
-    /// The cursor's event was evicted, with the number of all evicted events; `next` is the position to continue at,
-    /// and its gap.
+    /// The event at the cursor was evicted. `next` is the position to continue at, `lost` the number of evicted events
+    /// before it, and `missed` the gap before it.
     case overtaken(next: UInt64, lost: UInt64, missed: Gap)
-    /// The cursor is in the hole of the log's ids, which came after the subscription; it means this position, after
-    /// events that may be lost.
+    /// The cursor is in the hole of the log's ids, which came after the subscription. It continues at this position,
+    /// after events that may be lost.
     case inGap(end: UInt64)
   }
 
@@ -144,7 +146,7 @@ struct SubscriptionMachine: Equatable {
   struct Written: Equatable {
     /// Events whose last byte was written, or buffered as the rest of a frame; each costs one unit of demand.
     var count: Int
-    /// The cursor after that.
+    /// The cursor after these events.
     var cursor: Cursor
     /// Whether the log has no event at the cursor.
     var isLast = false
@@ -154,19 +156,19 @@ struct SubscriptionMachine: Equatable {
     var gap = Gap.none
     /// Events that the filter has left out since the last event that was sent.
     var leftOut: UInt64 = 0
-    /// Whether it was a marker.
+    /// Whether the payload was a marker.
     var isMarker = false
-    /// Whether the events were those of a state, and the cursor is at its end.
+    /// Whether the events came from a state, and the cursor is at its end.
     var isStateEnd = false
   }
 
-  /// The notes that few subscriptions have, on what the next payload reports and on what they were sent.
+  /// The notes that few subscriptions have: reports for the next payload, and the progress of what was sent.
   struct Notes: Equatable {
     /// Missed events before the cursor.
     var gap = Gap.none
     /// Events that the filter has left out since the last payload.
     var leftOut: UInt64 = 0
-    /// Whether it reads a state, in place of the log: its cursor is the id of the next event of that.
+    /// Whether it reads a state in place of the log: its cursor then is the id of the state's next event.
     var isReadingState = false
     /// Events of the state that were sent.
     var stateCount: UInt64 = 0
@@ -174,7 +176,7 @@ struct SubscriptionMachine: Equatable {
     var sentAt: UInt64?
   }
 
-  // In this order, because there may be very many subscriptions.
+  // The order saves memory: there may be very many subscriptions.
   private var boxedNotes = Boxed<Notes>?.none
   private(set) var cursor: Cursor
   private(set) var state: State
@@ -186,7 +188,7 @@ struct SubscriptionMachine: Equatable {
 
   /// - Parameters:
   ///   - state: `idle`, or `updating`.
-  ///   - gap: nil: missed events are not reported.
+  ///   - gap: missed events before the cursor; nil: missed events are not reported.
   init(
     cursor: Cursor, demand: Subscribers.Demand, onLag: LagPolicy, format: EventFormat, state: State = .idle,
     gap: Gap? = nil
@@ -202,7 +204,7 @@ struct SubscriptionMachine: Equatable {
 
   var notes: Notes { boxedNotes?.value ?? Notes() }
 
-  /// A subscription with a filter keeps its memory for the next events that are left out.
+  /// A subscription that counts left-out events keeps the memory of its notes for the next ones.
   private mutating func edit(_ change: (inout Notes) -> Void) {
     if boxedNotes == nil { boxedNotes = Boxed(Notes()) }
     boxedNotes?.edit(change)
@@ -214,8 +216,8 @@ struct SubscriptionMachine: Equatable {
   /// Whether payloads without data show that it is current.
   var hasMarkers: Bool { format.hasKind }
 
-  /// The position before which its demand covers everything; 0 without demand. Of a response the space in the socket is
-  /// the demand: one that is blocked demands nothing.
+  /// The position before which its demand covers everything; 0 without demand. The demand of a response is the space in
+  /// the socket: while it is blocked, it has none.
   var requestedThrough: UInt64 {
     guard demand > .none, !(format.isBody && state == .blocked) else { return 0 }
     return demand.max.map { cursor.position &+ UInt64($0) } ?? .max
@@ -253,7 +255,7 @@ struct SubscriptionMachine: Equatable {
   /// The log has grown.
   func logGrew() -> Action { state == .waiting ? .enqueue : .none }
 
-  /// The log has ended, which is delivered without demand.
+  /// The log has ended. The end is delivered without demand.
   func logEnded() -> Action { state == .waiting || state == .idle ? .enqueue : .none }
 
   /// The system stream is current.
@@ -329,7 +331,7 @@ struct SubscriptionMachine: Equatable {
     let moved = Action.moved(from: position, past: written.count)
     let next = next(isWhole: isWhole, isLast: isLast, hasEnded: hasEnded, isAnswered: written.count > 0)
     let end = written.isStateEnd ? Action.endState : .none
-    // It waits before the log receives the new position, and possibly appends the next event.
+    // The subscription waits first: once the log has the new position, it may append the next event.
     return next == .wait ? Actions(end, .wait, moved) : Actions(end, moved, next)
   }
 
@@ -372,7 +374,7 @@ struct SubscriptionMachine: Equatable {
     if reportsGaps, more != .none { edit { $0.gap += more } }
   }
 
-  /// Events up to a position were looked at, which do not fit the filter.
+  /// Events up to a position were examined, and do not fit the filter.
   mutating func leaveOut(_ count: UInt64, upTo position: UInt64) {
     cursor = Cursor(position: position)
     edit { $0.leftOut += count }
@@ -381,7 +383,7 @@ struct SubscriptionMachine: Equatable {
   /// It begins with a state.
   mutating func readState() { edit { $0.isReadingState = true } }
 
-  /// It continues one that was sent payloads before.
+  /// It continues a subscription that was sent payloads before.
   /// - Parameter sentAt: as in `Notes`.
   mutating func resume(leftOut: UInt64, sentAt: UInt64?) {
     edit { ($0.leftOut, $0.sentAt) = (leftOut, sentAt) }
@@ -400,7 +402,7 @@ struct SubscriptionMachine: Equatable {
   mutating func end() { state = .ended }
 }
 
-/// A value in memory of its own: who has none needs no room for it.
+/// A value in memory of its own: an owner without the value needs no room for it.
 private struct Boxed<Value: Equatable>: Equatable {
   private final class Storage {
     var value: Value

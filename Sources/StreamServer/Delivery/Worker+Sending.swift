@@ -6,7 +6,7 @@ import StreamRuntime
 extension Worker {
   /// Maximum bytes that one turn sends before it reads input again.
   private static let turnBytes = 4 << 20
-  /// From this number of writes, of fewer bytes each on average, a round counts as small writes.
+  /// A round of at least this number of writes, with fewer bytes each on average, counts as small writes.
   private static let smallRound = (writes: 64, bytes: 2 << 10)
 
   /// Performs the actions of a subscription's machine, in order.
@@ -20,7 +20,7 @@ extension Worker {
   func perform(_ action: SubscriptionMachine.Action, _ subscription: StreamSubscription) {
     loop.assertOnLoop()
     switch action {
-    case .none, .send: break  // `serve` sends, which has filled the block
+    case .none, .send: break  // `serve`, which has filled the block, sends it
     case .enqueue: enqueue(subscription)
     case .wait: subscription.lane.wait(subscription)
     case .rest:
@@ -113,7 +113,7 @@ extension Worker {
   private func pauseAfter(_ writes: Int, bytes: Int, since start: UInt64) {
     guard writes >= Self.smallRound.writes, bytes < writes * Self.smallRound.bytes else { return }
     let end = EventLoop.monotonicNow()
-    pauseEnd = end + min(end - start, Slices.output)  // longer if the thread had lost the processor
+    pauseEnd = end + min(end - start, Slices.output)  // the round is longer if the thread lost the processor
   }
 
   private func measureLanes() {
@@ -144,7 +144,7 @@ extension Worker {
       return 1
     }
     let block = block(for: format)
-    // No copy of the machine outlives this: its notes would be copied at their next change.
+    // No copy of the machine may live longer than this: the next change of its notes would copy them.
     let extras = subscription.extras
     let notes = subscription.machine.notes
     var subscriber = EventBlock.Subscriber(

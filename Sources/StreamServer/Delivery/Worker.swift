@@ -52,7 +52,7 @@ import Synchronization
   /// Users with waiting input, and users with waiting output, in the order of their turns.
   private var inputRound = Fifo<UserShare>()
   var outputRound = Fifo<UserShare>()
-  /// For each format that has been used.
+  /// The blocks, by `encodingIndex`; nil: the encoding has not been used.
   var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
   /// Responses that wait for metrics.
   private var waitingForMetrics: [MetricsCache.Key: [MetricsResponse]] = [:]
@@ -110,7 +110,8 @@ import Synchronization
   func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount) {
     loop.assertOnLoop()
     let share = share(of: account)
-    // Most clients have sent something by now: a connection that only waits for it would leave a hole in memory.
+    // Most clients have sent their first bytes by now. A connection that only waits for them would leave a hole in
+    // memory.
     var first: UInt8 = 0
     guard unsafe recv(socket.raw, &first, 1, CInt(MSG_PEEK)) == 1 else {
       return start(NewConnection(socket, client, share, worker: self))
@@ -122,7 +123,7 @@ import Synchronization
 
   /// Continues with the socket of a connection as another protocol's connection. On the loop.
   ///
-  /// - Parameter time: what is left for the handshake; nil: all of it.
+  /// - Parameter time: the time that is left for the handshake; nil: all of it.
   /// - Returns: the connection, unless it is closed.
   func replace(
     _ former: Connection, within time: Duration? = nil, by makeConnection: (consuming OwnedDescriptor) -> Connection
@@ -187,15 +188,15 @@ import Synchronization
     }
   }
 
-  /// Closes the connection instead if the worker stops, or the kernel watches no more descriptors.
+  /// Starts a connection. Closes it instead if the worker stops, or if the kernel watches no more descriptors.
   private func start(_ connection: Connection) {
     guard !isStopping, connection.start() else { return countOut(connection) }
     connection.share.connectionCount += 1
     connections.insert(connection)
   }
 
-  /// Reads no more input, which waits in the sockets, and sends no more events, so that no stream gets room: connections will
-  /// be saved. On the loop.
+  /// Reads no more input, which then waits in the sockets, and sends no more events, so that no stream gets room. The
+  /// connections will be saved. On the loop.
   func pause() {
     loop.assertOnLoop()
     isPaused = true
@@ -213,7 +214,7 @@ import Synchronization
     }
   }
 
-  /// Accepts no more connections; new ones wait in the sockets. On the loop.
+  /// Accepts no more connections. New ones wait in the listening sockets. On the loop.
   func stopListening() {
     loop.assertOnLoop()
     for listener in listeners { listener.stop() }
@@ -369,7 +370,7 @@ import Synchronization
     forgetLogs()
   }
 
-  /// Drops the cached block, because a new log may reuse the old one's address. On the loop.
+  /// Drops the cached blocks, because a new log may reuse the address of an old one. On the loop.
   func forgetLogs() { for block in blocks { block?.forget() } }
 
   /// Recomputes the lane's furthest request and oldest unread position at the end of the turn.
