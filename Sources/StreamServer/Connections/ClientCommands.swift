@@ -8,7 +8,8 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   private let connection: RSocketConnection
   private let worker: Worker
   private var commands: [StreamID: UInt64] = [:]
-  /// A client may use an id again after CANCEL: a late outcome of the former command is not the later one's.
+  /// The number of the last command. A client may use an id again after CANCEL: the number tells the late result of the
+  /// former command from that of the later one.
   private var commandCount: UInt64 = 0
 
   init(connection: RSocketConnection, worker: Worker) { (self.connection, self.worker) = (connection, worker) }
@@ -16,7 +17,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   var ids: [StreamID] { commands.keys.sorted() }
 
   /// Commands are for the daemon's user and root.
-  /// - Parameter data: of the request.
+  /// - Parameter data: the data of the request.
   func request(_ id: StreamID, _ data: [UInt8]) {
     worker.loop.assertOnLoop()
     guard AccessRules.owner.admit(connection.identity.credentials, groups: { [] }) else {
@@ -36,7 +37,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
     }
   }
 
-  /// - Parameter failure: nil: the command has an effect.
+  /// - Parameter failure: nil: the command has taken effect.
   private func answer(_ id: StreamID, _ number: UInt64, _ failure: RequestFailure?) {
     worker.loop.assertOnLoop()
     guard commands[id] == number else { return }
@@ -53,7 +54,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   /// The client has cancelled.
   func leave(_ id: StreamID) { commands[id] = nil }
 
-  /// Ends all with an error: another process does not know them.
+  /// Ends all commands with an error: another process does not know them.
   func end(_ sentence: String) {
     for id in ids { connection.machine.sendError(id, .canceled, sentence) }
     commands = [:]

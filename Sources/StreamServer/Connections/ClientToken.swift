@@ -2,7 +2,7 @@ import StreamRuntime
 
 import func HTTP.sha256
 
-/// A token, with which clients over TCP become one user.
+/// A token with which clients over TCP become one user.
 ///
 /// A class, so that a connection holds only a reference.
 public final class ClientToken: Sendable {
@@ -14,14 +14,14 @@ public final class ClientToken: Sendable {
   /// Maximum bytes of a token: a client cannot make the server digest more.
   public static let maximumByteCount = 1024
 
-  /// - Parameter secret: what the client sends, at most ``maximumByteCount`` bytes.
+  /// - Parameter secret: the token that the client sends, at most ``maximumByteCount`` bytes.
   public convenience init(name: String, secret: String) {
     self.init(name: name, digest: sha256(Array(secret.utf8)))
   }
 
   private init(name: String, digest: [UInt8]) { (self.name, self.digest) = (name, digest) }
 
-  /// A token of which only this is known.
+  /// A token of which only the saved part is known.
   fileprivate convenience init(_ saved: Saved) { self.init(name: saved.name, digest: []) }
 
   /// Whether the digests are equal, in a time that does not depend on where they differ.
@@ -29,7 +29,7 @@ public final class ClientToken: Sendable {
     digest.count == self.digest.count && zip(digest, self.digest).reduce(0) { $0 | ($1.0 ^ $1.1) } == 0
   }
 
-  /// What the next process needs to know of it.
+  /// The part of a token that is saved for the next process.
   struct Saved: Equatable, Sendable {
     var name = ""
     /// The start of the digest, so that a connection does not outlive its token.
@@ -50,28 +50,29 @@ extension ClientToken: Equatable {
 final class ClientTokens: Sendable {
   private let tokens = Locked<[ClientToken]>([])
 
-  /// Without tokens, what clients send as one is ignored.
+  /// Whether there are no tokens. The server then ignores tokens that clients send.
   var isEmpty: Bool { tokens.withLock { $0.isEmpty } }
 
   func replace(by tokens: [ClientToken]) { self.tokens.withLock { $0 = tokens } }
 
   func contains(_ token: ClientToken) -> Bool { tokens.withLock { $0.contains(token) } }
 
-  /// - Parameter secret: what a client has sent.
+  /// - Parameter secret: the token that a client has sent.
   subscript(secret: some Collection<UInt8>) -> ClientToken? {
     guard secret.count <= ClientToken.maximumByteCount else { return nil }
     let digest = sha256(Array(secret))
     return tokens.withLock { $0.reduce(nil as ClientToken?) { found, token in token.has(digest) ? token : found } }
   }
 
-  /// The token of a connection of another process; one that is not valid if there is none.
+  /// The token of a connection of another process. If there is no such token any more, the result is one that is not
+  /// valid.
   func restored(_ saved: ClientToken.Saved) -> ClientToken {
     tokens.withLock { $0.first { $0.saved == saved } } ?? ClientToken(saved)
   }
 }
 
 extension Connection {
-  /// Continues as the user of a token, or as that of its host. The connection has no request.
+  /// Continues as the user of a token, or, without one, of the client's host. The connection must have no request.
   ///
   /// - Returns: the limit that the user has reached, as a sentence; nil: done.
   func become(_ token: ClientToken?) -> String? {
@@ -94,7 +95,7 @@ extension Connection {
     return nil
   }
 
-  /// Whether the client must send a token for what it has no access to.
+  /// Whether the client must send a token to get more access.
   var needsToken: Bool { identity.credentials == nil && identity.token == nil && !worker.tokens.isEmpty }
 
   /// Ends the connection if its token is not valid any more.

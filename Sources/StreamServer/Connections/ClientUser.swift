@@ -14,7 +14,7 @@ enum ClientUser: Hashable, Sendable {
   /// All other peers together.
   case unknown
 
-  /// - Parameter descriptor: of a connected socket.
+  /// - Parameter descriptor: a connected socket.
   init(_ credentials: PeerCredentials?, of descriptor: CInt) {
     if let credentials {
       self = .uid(credentials.user)

@@ -11,7 +11,7 @@ enum RequestFailure: Error, Equatable {
   case unknownStream(String)
   /// A rule does not admit the client.
   case forbidden(String)
-  /// A limit is reached, or the stream does not do that.
+  /// A limit is reached, or the stream does not support the request.
   case rejected(String)
   /// The stream was removed, or ended before all values were stored.
   case canceled(String)
@@ -20,7 +20,7 @@ enum RequestFailure: Error, Equatable {
   /// The stream has failed.
   case failed(String)
 
-  /// What a subscription has not read of the state of keys cannot be read any more.
+  /// The part of a state that a subscription has not read is lost.
   static func lostState(of stream: String) -> Self {
     .canceled("the rest of the state of \"\(stream)\" is lost: subscribe again")
   }
@@ -34,14 +34,14 @@ enum RequestFailure: Error, Equatable {
   }
 }
 
-// The requests of a connection, whatever its protocol.
+// The requests of a connection, in all protocols.
 
 extension Connection {
   /// Maximum bytes of a name that is looked up and quoted in the reply: the size of a routing tag.
   private static let nameLimit = 255
 
   /// Finds the requested stream, as this client sees it.
-  /// - Parameter count: requests that begin with this one, and are not among the connection's.
+  /// - Parameter count: requests that begin with this one, and that the connection does not count yet.
   /// - Throws: for an unknown name, and at a limit of requests.
   func stream(named name: String, adding count: Int = 0) throws(Refusal) -> ServedStream {
     guard name.utf8.count <= Self.nameLimit else {
@@ -70,8 +70,8 @@ extension Connection {
     init(_ stream: String?, _ failure: RequestFailure) { (self.stream, self.failure) = (stream, failure) }
   }
 
-  /// Whether a part of an event was written, and what comes next must be its rest: in a response, whose events have no
-  /// numbers of requests that would tell them apart.
+  /// Whether a part of an event was written, so that the next bytes must continue it. This holds for the events of a
+  /// response, which have no request number.
   func isWithinEvent(ofOtherThan subscription: StreamSubscription? = nil) -> Bool {
     subscriptions.contains { $0 !== subscription && $0.cursor.sentBytes > 0 }
   }
@@ -87,8 +87,8 @@ extension Connection {
     report(refusal)
   }
 
-  /// The entry has the address of a client that nothing else identifies.
-  /// - Parameter isWithoutToken: whether the token of an earlier request is not the client's.
+  /// Reports a refusal, with the address of a client that nothing else identifies.
+  /// - Parameter isWithoutToken: whether the connection's token belongs to an earlier request, and not to this one.
   func report(_ refusal: Refusal, isWithoutToken: Bool = false) {
     var identity = identity
     if isWithoutToken { identity.token = nil }
@@ -102,16 +102,16 @@ extension Connection {
   /// - Returns: nil at the limit of views of system streams.
   private func view(of stream: ServedStream) -> ServedStream? { view(of: stream, inPlaceOf: nil) }
 
-  /// - Parameter former: a view that is not returned; nil: any.
+  /// - Parameter former: a view that must not be returned; nil: each view may be.
   private func view(of stream: ServedStream, inPlaceOf former: ServedStream?) -> ServedStream? {
-    // Without a right to read there is nothing to make a view of: the request is refused next.
+    // A client without the right to read needs no view: the request is refused next.
     guard stream.feed != nil, admits(stream.configuration.read) else { return stream }
     let visibility = visibility
     return visibility == .all
       ? stream : worker.systemStreams.view(of: stream.name, visibility, inPlaceOf: former)
   }
 
-  /// What the client sees of all streams together.
+  /// The streams that the client may see.
   var visibility: Visibility {
     worker.systemStreams.visibility(for: identity.credentials, token: identity.token) {
       PeerCredentials.supplementaryGroups(of: socket.raw)
@@ -152,12 +152,12 @@ extension Connection {
   /// Begins a subscription, or ends the request with an error.
   ///
   /// - Parameters:
-  ///   - isSingle: the first event completes the request.
+  ///   - isSingle: whether the first event completes the request.
   ///   - options: the request's own.
-  ///   - encoding: what its events become.
-  ///   - follows: false: only the events that are there now, which limits the demand.
-  ///   - missed: events before the first one that the client has missed; nil: those that `options` show.
-  ///   - first: the id from which on a state is read.
+  ///   - encoding: the encoding of its events.
+  ///   - follows: false: the subscription receives only the events that exist now, which limits the demand.
+  ///   - missed: events before the first one that the client has missed; nil: as `options` show.
+  ///   - first: the id from which a state is read.
   func subscribe(
     _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand,
     _ options: SubscribeOptions, as encoding: EventFormat.Encoding = .rsocket, follows: Bool = true,
@@ -205,8 +205,8 @@ extension Connection {
     }
   }
 
-  /// What a subscription with these options has beside its machine; it joins the others with its filter.
-  /// - Parameter limits: of a new subscription's filter; nil: it exists already.
+  /// The extras of a subscription, which joins the others with its filter.
+  /// - Parameter limits: the limits for the filter of a new subscription; nil: the subscription exists already.
   private func extras(
     _ filter: EventFilter?, isReading: Bool = false, of stream: ServedStream, within limits: ServerLimits? = nil
   ) throws(RequestFailure) -> SubscriptionExtras? {
@@ -238,8 +238,8 @@ extension Connection {
 
   // MARK: Calls of the worker
 
-  /// False once the subscription, or the connection with it, has ended; a loop over subscriptions may reach it after
-  /// that, as the end of one can close the connection.
+  /// Whether neither the subscription nor the connection has ended. A loop over subscriptions may reach one that has
+  /// ended, because the end of another one can close the connection.
   private func isLive(_ subscription: StreamSubscription) -> Bool { phase == .open && subscription.state != .ended }
 
   /// The stream has ended, and all events were sent.
@@ -293,8 +293,8 @@ extension Connection {
     _ = flush()
   }
 
-  /// Ends a subscription whose stream now has events of another type, if its response would have to write them in another
-  /// way than its head says, or cannot at all: the client makes the request again.
+  /// Ends a subscription whose stream now has events of another type, if its response would have to write them in
+  /// another form than its head says, or cannot write them. The client can make the request again.
   func reapplyType(to subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
     guard isLive(subscription),
@@ -339,15 +339,14 @@ extension Connection {
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
       state: refresh(stream) ? .idle : .updating(beginsWithNewest: true), gap: former.reportsGaps ? .unknown : nil)
-    let notes = subscription.machine.notes  // with what the group of its filter has left out meanwhile
+    let notes = subscription.machine.notes  // with the events that the group of its filter has left out
     machine.resume(leftOut: notes.leftOut, sentAt: notes.sentAt)
     lane.add(insert(subscription.request, lane, machine, extras))
   }
 
   // MARK: Handover
 
-  /// Restores a subscription of another process. One that would be refused now ends with the same
-  /// error.
+  /// Restores a subscription of another process. If it would be refused now, it ends with the same error.
   func restore(_ saved: SavedConnection.Subscription) {
     worker.loop.assertOnLoop()
     let (request, name) = (RequestID(saved.id), saved.stream)

@@ -6,9 +6,9 @@ import Reactive
 /// A client's connection as a transport: its socket, its unsent bytes, the turns of its input, and its end. Confined to
 /// one loop.
 ///
-/// The protocol is a subclass, so that an idle client costs one object. It provides replies
-/// (`takeAnswers`), which are in `unsent` together with the rest of a partly written piece;
-/// nothing else is written before these. Events are never queued: they stay in the log.
+/// The protocol is a subclass, so that an idle client costs one object. It provides replies (`takeAnswers`). In
+/// `unsent` they wait behind the rest of a partly written piece, and nothing else is written before them. Events are
+/// never queued: they stay in the log.
 ///
 /// References are strong in both directions and cut in one place each: `close` leaves the worker and ends
 /// subscriptions, inbound channels and timers, so that no callback reaches a released connection.
@@ -17,7 +17,7 @@ class Connection: EventLoop.Handler {
   enum WriteResult {
     /// The number of written bytes; 0 if the socket is full.
     case wrote(Int)
-    /// The peer has closed its reading end, and the connection's subscriptions have ended.
+    /// The peer has closed its reading end, or the connection is closed. The connection's subscriptions have ended.
     case gone
   }
 
@@ -29,9 +29,9 @@ class Connection: EventLoop.Handler {
     case closed
   }
 
-  /// Changes when the client sends a token.
+  /// The client. It changes when the client sends a token.
   var identity: ClientIdentity
-  // In an order without holes, and with small types, because there may be very many connections.
+  // The order without holes and the small types save memory: there may be very many connections.
   private(set) var socket: OwnedDescriptor
   /// The low bits of `sentByteCount`.
   private var lowSentByteCount: UInt32 = 0
@@ -45,12 +45,12 @@ class Connection: EventLoop.Handler {
   private var registration: EventLoop.Registration?
   /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
   private var isWaitingForTurn = false
-  /// The peer sends nothing any more, and may still read.
+  /// Whether the peer has closed its sending end. It may still read.
   private(set) var hasLostWriter = false
   /// Whether the peer has closed its reading end. Its input is read to the end, so that its values are stored.
   private(set) var hasLostReader = false
-  /// The timer of the present phase: for the protocol's first bytes, for a sign of life, or until the unsent bytes
-  /// are read.
+  /// The timer of the present phase: for the handshake, for a limit of the protocol, or until the unsent bytes are
+  /// read.
   private var clock: TimerID?
   var subscriptions = SubscriptionsByRequest()
   var lastReceivedAt: UInt64
@@ -62,7 +62,7 @@ class Connection: EventLoop.Handler {
   /// Its part in its user's account.
   private(set) var held = HeldByConnection()
 
-  /// State that nearly no idle connection has.
+  /// The parts that nearly no idle connection has.
   private final class Extras {
     var secondClock: TimerID?
     var blocked: [StreamSubscription] = []
@@ -101,13 +101,13 @@ class Connection: EventLoop.Handler {
   /// Whether the handshake is complete. Before that, the handshake timeout applies.
   var isEstablished: Bool { false }
 
-  /// In `$clients`; a client that has sent nothing counts as one of RSocket.
+  /// The protocol's name in `$clients`. A client that has sent nothing counts as one of RSocket.
   var protocolName: String { "rsocket" }
 
   /// The streams that it publishes to.
   var publishedStreams: [String] { [] }
 
-  /// Live requests.
+  /// The number of live requests.
   var requestCount: Int { 0 }
 
   /// Bytes of partial frames and requests, and of values beyond their share, in the protocol.
@@ -127,7 +127,7 @@ class Connection: EventLoop.Handler {
   /// - Returns: the number of processed bytes; the others wait for another turn.
   func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int { bytes.count }
 
-  /// Does what waits for the connection's turn, other than input.
+  /// Does the work that waits for the connection's turn, other than input.
   /// - Returns: false if there was nothing.
   func takeTurn() -> Bool { false }
 
@@ -161,24 +161,24 @@ class Connection: EventLoop.Handler {
   /// Whether the connection is needed though the peer sends no more.
   var hasOutbound: Bool { false }
 
-  /// All that was to be written is written, and the connection is open.
+  /// All unsent bytes are written, and the connection is open.
   func didWriteAll() {}
 
-  /// A part of a response's body was sent, or nothing, as nothing is left.
-  /// - Parameter isAll: nothing more is in the log.
+  /// A part of a response's body was sent, or there was nothing to send.
+  /// - Parameter isAll: whether the log has nothing more.
   func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {}
 
   /// A subscription has ended, and is in no list any more.
   func didRemove() {}
 
-  /// The first event is there for a subscription to a notice.
+  /// A subscription to a notice has its first event.
   func answer(_ subscription: StreamSubscription) {}
 
-  /// What each event of a subscription carries in a response with several streams.
+  /// The label of a subscription's events in a response with several streams.
   func label(of subscription: StreamSubscription) -> EventLabel? { nil }
 
-  /// - Returns: what the process needs that continues with the socket; nil for a connection that ends here. Nothing is
-  ///   read or written any more.
+  /// - Returns: the connection's record for the process that continues with the socket; nil for a connection that ends
+  ///   here. Nothing is read or written any more.
   func save() -> SavedConnection? { nil }
 
   /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
@@ -187,12 +187,12 @@ class Connection: EventLoop.Handler {
   /// The server stops, or cannot serve the connection: every request ends, then the connection.
   func stop(_ reason: String = "streamd is stopping") { finishClosing() }
 
-  /// Ends publishing without access.
+  /// Ends the publishing requests to which the client has no right any more.
   func reapplyWriteAccess() {}
 
   // MARK: The start
 
-  /// - Parameter time: what is left for the handshake; nil: all of it.
+  /// - Parameter time: the time that is left for the handshake; nil: all of it.
   /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
   func start(within time: Duration? = nil) -> Bool {
     worker.loop.assertOnLoop()
@@ -215,7 +215,7 @@ class Connection: EventLoop.Handler {
       if flush() { unblock() }
     }
     guard readiness.contains(.readable) else { return }
-    // Not asked for, and reported all the same: the peer has closed the other direction, too.
+    // The loop reports it although it is not watched: the peer has closed the other direction, too.
     if hasLostWriter, phase != .closed { return close() }
     switch phase {
     case .open: if !isWaitingForTurn, watched.contains(.readable) || !isBlocked { worker.take(inputOf: self) }
@@ -229,7 +229,7 @@ class Connection: EventLoop.Handler {
     set { set(\.waitingInput, newValue) }
   }
 
-  /// Those of an RSocket connection.
+  /// The commands of an RSocket connection.
   var commands: ClientCommands? {
     get { extras?.commands }
     set { set(\.commands, newValue) }
@@ -315,7 +315,7 @@ class Connection: EventLoop.Handler {
 
   // MARK: Output
 
-  /// Something is to be written before any event.
+  /// Whether bytes must be written before any event.
   var hasUnsent: Bool { unsentByteCount > 0 }
 
   /// Bytes to be written before any event.
@@ -531,7 +531,7 @@ class Connection: EventLoop.Handler {
   /// The protocol's part of `finishRestore`.
   func finishRestoringProtocol() {}
 
-  /// Leaves the socket to the connection that takes the place of this one: what this one has ends here.
+  /// Gives the socket to the connection that takes the place of this one. Everything else of this one ends.
   func makeSuccessor(_ makeConnection: (consuming OwnedDescriptor) -> Connection) -> Connection {
     cancelClocks()
     phase = .closed

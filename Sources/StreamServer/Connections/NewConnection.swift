@@ -1,7 +1,7 @@
 import RSocket
 import StreamRuntime
 
-/// A connection before its first byte, which selects the protocol: the connection that continues takes its place.
+/// A connection before its first byte. That byte selects the protocol, whose connection takes the place of this one.
 final class NewConnection: Connection {
   /// When its time for the handshake began, in nanoseconds of the monotonic clock.
   private var beganToWait: UInt64 = 0

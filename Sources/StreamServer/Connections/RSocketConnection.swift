@@ -9,15 +9,15 @@ class RSocketConnection: Connection {
   /// Created for the first publishing request.
   private var inbound: InboundChannels?
 
-  /// Input is not read while values of more bytes than this wait for space in their streams, or more than their
-  /// share of one of them. Credit keeps a publisher below, unless its values grow suddenly. A connection with a
-  /// subscription is read nevertheless, because the stream may wait for its credit. Bytes over
-  /// the limit count in its user's account.
+  /// Input is not read while values of more bytes than this wait for space in their streams, or while the values of a
+  /// channel exceed its share of its stream. Credit keeps a publisher below these limits, unless its values grow
+  /// suddenly. A connection with a subscription is read nevertheless, because the stream may wait for its credit. Bytes
+  /// over the limit count in its user's account.
   private static let heldLimit = 8 << 20
   /// The cost of a partial request besides its bytes.
   private static let assemblyBytes = 256
 
-  /// - Parameter machine: of a restored connection; nil for a new one.
+  /// - Parameter machine: the machine of a restored connection; nil for a new one.
   init(
     _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
     machine: ConnectionMachine? = nil, worker: Worker
@@ -62,7 +62,7 @@ class RSocketConnection: Connection {
 
   override func finishProcessing() { inbound?.passOn() }
 
-  /// - Parameter bytes: the bytes of the event.
+  /// - Parameter bytes: the bytes that the event's range refers to.
   private func handle(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
     switch event {
     case .setup(let setup): accept(setup)
@@ -201,7 +201,7 @@ class RSocketConnection: Connection {
     }
   }
 
-  /// - Parameter text: of a key.
+  /// - Parameter text: the text of a key.
   private func subscribe(
     _ request: RequestID, toNewestOf text: String, in stream: ServedStream, _ options: SubscribeOptions
   ) throws(SubscribeOptions.Malformed) {
@@ -224,7 +224,7 @@ class RSocketConnection: Connection {
 
   private static let keyAttempts = 8
 
-  /// What events become on this connection.
+  /// The encoding of events on this connection.
   var encoding: EventFormat.Encoding { .rsocket }
 
   private func needCommands() -> ClientCommands {
@@ -305,7 +305,7 @@ class RSocketConnection: Connection {
       return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
     }
     needInbound().restore(saved, to: stream)
-    if inbound?.ids.isEmpty == true { inbound = nil }  // it could not continue
+    if inbound?.ids.isEmpty == true { inbound = nil }  // the channel could not continue
   }
 
   override func finishRestoringProtocol() {

@@ -7,10 +7,11 @@ import StreamRuntime
 /// Connections that are refused before they are served, at a limit or because nothing is served: each gets one answer in
 /// its own protocol, and is closed. Confined to one loop.
 ///
-/// Which protocol a client speaks is known from its first bytes. A connection may wait for them, and then for its client
-/// to read the answer, in one of a few places and for a short time in all. If no place is free, the connection that has
-/// waited longest is answered by what has arrived, and closed. So a flood of connections over a limit costs a fixed number
-/// of descriptors and of bytes, and the others have as much time as it leaves.
+/// The first bytes of a client select the protocol. A connection waits for them, and then for its client to read the
+/// answer, in one of a few places and for a short time in all. If no place is free, the connection that has waited
+/// longest is answered according to the bytes that have arrived, and closed. A flood of connections over a limit
+/// therefore costs a fixed number of descriptors and bytes. The more connections arrive, the less time each of them
+/// has.
 public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// The number of connections that may wait. Each has a descriptor, and up to 32 KiB of a request's head.
   public static let capacity = 16
@@ -19,7 +20,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   private let time: Duration
   private let hosts: Set<String>?
   private let origins: Set<String>
-  /// In the order of their arrival, at most ``capacity``.
+  /// The connections that wait, in the order of their arrival; at most ``capacity``.
   private var waiting: [RefusedConnection] = []
   private var isClosed = false
   private var input = [UInt8](repeating: 0, count: 16 << 10)
@@ -27,14 +28,14 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// - Parameters:
   ///   - time: the longest time of a connection that waits.
   ///   - hosts: names of the server for requests over HTTP, as in `ServerLimits`; nil: any.
-  ///   - origins: of other sites whose pages may read the answer.
+  ///   - origins: the origins of other sites whose pages may read the answer.
   public init(
     on loop: EventLoop, time: Duration = .seconds(1), hosts: Set<String>? = nil, origins: Set<String> = []
   ) {
     (self.loop, self.time, self.hosts, self.origins) = (loop, time, hosts, origins)
   }
 
-  /// Connections that wait. On the loop.
+  /// The number of connections that wait. On the loop.
   var count: Int { waiting.count }
 
   /// Refuses a new connection, non-blocking. On the loop.
@@ -61,7 +62,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
 
   fileprivate func forget(_ connection: RefusedConnection) { waiting.removeAll { $0 === connection } }
 
-  /// Reads once into memory that all share.
+  /// Reads once, into memory that all connections share.
   /// - Returns: nil if nothing has arrived; empty at the end.
   fileprivate func read(_ socket: CInt) -> ArraySlice<UInt8>? {
     let count = unsafe input.withUnsafeMutableBytes { unsafe recv(socket, $0.baseAddress, $0.count, 0) }
@@ -70,7 +71,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   }
 }
 
-/// One of them. Released with its place; its socket closes with it.
+/// A refused connection. It is released with its place, and its socket closes with it.
 private final class RefusedConnection: EventLoop.Handler {
   private let socket: OwnedDescriptor
   private var machine: RefusalMachine
@@ -80,10 +81,10 @@ private final class RefusedConnection: EventLoop.Handler {
   private var loop: EventLoop?
   private var isAnswered = false
   private var discarded = 0
-  /// Nothing is left to do.
+  /// Whether nothing is left to do.
   private(set) var isDone = false
 
-  /// How much a client may send after its answer.
+  /// The bytes that a client may send after its answer.
   private static let discardLimit = 1 << 20
 
   init(_ socket: consuming OwnedDescriptor, _ machine: RefusalMachine, _ owner: RefusedConnections) {
@@ -106,7 +107,7 @@ private final class RefusedConnection: EventLoop.Handler {
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) { takeInput() }
 
-  /// Reads what has arrived, and answers once that is enough.
+  /// Reads the bytes that have arrived, and answers once they suffice.
   func takeInput() {
     guard let bytes = owner.read(socket.raw) else { return }
     guard !bytes.isEmpty else { return finish() }
@@ -118,15 +119,15 @@ private final class RefusedConnection: EventLoop.Handler {
     if let answer = machine.receive(bytes) { send(answer) }
   }
 
-  /// What is sent fits into a new socket's buffer.
+  /// Sends the answer, which fits into the buffer of a new socket.
   private func send(_ answer: [UInt8]) {
     isAnswered = true
     _ = unsafe Glibc.send(socket.raw, answer, answer.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
-    // To close with unread input would discard what the client has not read (RFC 9112, section 9.6).
+    // A close with unread input would discard the bytes that the client has not read (RFC 9112, section 9.6).
     if machine.isHTTP { shutdown(socket.raw, CInt(SHUT_WR)) } else { leave() }
   }
 
-  /// Its time is over, or the client sends nothing more: answers by what has arrived, and closes.
+  /// Its time is over, or the client sends nothing more: answers according to the bytes that have arrived, and closes.
   func finish() {
     if !isAnswered { send(machine.lateAnswer) }
     leave()

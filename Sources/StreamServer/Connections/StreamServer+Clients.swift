@@ -4,15 +4,15 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-// What root and the daemon's user see of the clients, and do to them.
+// The list of clients and the commands, for root and the daemon's user.
 
 extension StreamServer {
-  /// Connections in `$clients`: its rendering costs about 20 µs for each.
+  /// The maximum number of connections in `$clients`: the rendering costs about 20 µs for each.
   private static let shownClients = 1000
-  /// A loop that does not list its clients within this time is not waited for.
+  /// The maximum time that a loop has to list its clients.
   private static let listWait = DispatchTimeInterval.seconds(1)
 
-  /// The clients. Waits for the loops; not called on one of them.
+  /// The clients. Waits for the loops, and must not be called on one of them.
   func clients() -> ClientsSnapshot {
     let found = Locked<[ClientsSnapshot.Client]>([])
     let group = DispatchGroup()
@@ -33,7 +33,7 @@ extension StreamServer {
     return ClientsSnapshot(clients: Array(shown), others: others > 0 ? others : nil)
   }
 
-  /// The name of a process; nil if it has ended, or is of another name space.
+  /// The name of a process; nil if it has ended, or belongs to another namespace.
   private static func command(of process: Int32) -> String? {
     guard process > 0, let file = unsafe fopen("/proc/\(process)/comm", "re") else { return nil }
     defer { unsafe fclose(file) }
@@ -43,7 +43,7 @@ extension StreamServer {
   }
 
   /// Performs a command. Thread-safe.
-  /// - Parameter completed: called once on any thread; nil: it has an effect.
+  /// - Parameter completed: called once on any thread; nil: the command has taken effect.
   func perform(
     _ command: ControlCommand, for client: ClientIdentity, completed: @escaping @Sendable (RequestFailure?) -> Void
   ) {
@@ -76,10 +76,10 @@ extension StreamServer {
 }
 
 extension Worker {
-  /// Connections and subscriptions of one turn: each costs about a microsecond.
+  /// The number of connections and requests that one turn lists: each costs about a microsecond.
   private static let listedPerTurn = 256
-  /// Subscriptions of a client in `$clients`, and streams that it publishes to: with these the object fits its stream,
-  /// however long names are.
+  /// The maximum number of subscriptions of a client in `$clients`, and of streams that it publishes to. With these the
+  /// event fits into its stream, however long names are.
   fileprivate static let shownPerClient = 8
 
   /// Lists the clients of this loop over several turns. From any thread.
@@ -107,7 +107,7 @@ extension Worker {
     loop.execute { [self] in list(next.rest, next.found, completed) }
   }
 
-  /// What the next turn continues with: on the same loop.
+  /// The arguments of the next turn, on the same loop.
   private struct Continuation: @unchecked Sendable {
     let rest: ArraySlice<Connection>
     let found: [ClientsSnapshot.Client]
@@ -143,7 +143,7 @@ extension Worker {
   }
 
   /// Ends a connection. On the loop.
-  /// - Returns: false: it is not of this loop.
+  /// - Returns: false if the connection is not on this loop.
   fileprivate func kick(_ number: UInt64, by client: ClientIdentity) -> Bool {
     loop.assertOnLoop()
     guard let connection = allConnections.first(where: { $0.identity.number == number && $0.phase == .open }) else {
