@@ -3,8 +3,8 @@ import Dispatch
 import StreamRuntime
 import Synchronization
 
-/// Returns memory that connections have released to the system: the allocator caches it, so that the memory of a
-/// burst of partial requests would never be returned.
+/// Returns to the system the memory that connections have released. The allocator caches it, and would never return the
+/// memory of a burst of partial requests.
 package final class MemoryReturn: Sendable {
   /// Bytes released since the last trim.
   private let released = Atomic(0)
@@ -27,7 +27,7 @@ package final class MemoryReturn: Sendable {
     }
   }
 
-  /// Returns the free memory that the allocator keeps, whoever has released it, if it is more than so many bytes.
+  /// Returns all free memory that the allocator keeps, if it is more than this number of bytes.
   package static func trim(above bytes: Int) {
     guard mallinfo2().fordblks > bytes else { return }
     DispatchQueue.global(qos: .utility).async { malloc_trim(0) }

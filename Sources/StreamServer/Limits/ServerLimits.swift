@@ -15,19 +15,20 @@ public struct ServerLimits: Equatable, Sendable {
   public var requestsPerUser: Int
   /// Bytes of one reassembled request; more is a CONNECTION_ERROR.
   public var requestBytes: Int
-  /// Bytes of partial frames and requests, of input that waits to be processed, of replies that clients do
-  /// not read, and of values beyond a publisher's share of its stream, on all connections; one that exceeds it gets
-  /// CONNECTION_ERROR. As many bytes again may be those of filters; a subscription that exceeds this is REJECTED.
+  /// Bytes of partial frames and requests, of input that waits to be processed, of replies that clients do not read,
+  /// and of values beyond a publisher's share of its stream, on all connections. A connection that exceeds it gets
+  /// CONNECTION_ERROR. Filters may have as many bytes again; a subscription that exceeds this is REJECTED.
   public var inputBytes: Int
   /// The same, on all connections of one user. If it is below `inputBytes`, a user also gets no more than is free of
   /// that: a single user half of it, and later users a part of the rest.
   public var inputBytesPerUser: Int
-  /// Maximum silence of a client, whatever its SETUP; it is then disconnected.
+  /// Maximum silence of a client, regardless of its SETUP; it is then disconnected.
   public var lifetime: Duration
-  /// Maximum time of a new connection until SETUP before it is closed.
+  /// Maximum time from the start of a connection to its SETUP; it is then closed.
   public var handshakeTimeout: Duration
-  /// Names of this server in addition to addresses, `localhost` and, on Unix sockets, names without a dot: requests over
-  /// HTTP for other hosts are refused, as a page of another site may have made them. With small letters, without ports.
+  /// Names of this server in addition to addresses, `localhost` and, on Unix sockets, names without a dot: requests
+  /// over HTTP for other hosts are refused, because a page of another site may have made them. In lower case, without
+  /// ports.
   public var httpHosts: Set<String> = []
   /// Origins of other sites whose pages may use the server over HTTP, such as `https://dashboard.example.org`.
   public var httpOrigins: Set<String> = []
@@ -37,10 +38,9 @@ public struct ServerLimits: Equatable, Sendable {
   var refusalTime = Duration.seconds(1)
   /// The duration of a lease, which is renewed at four fifths of it.
   var leaseTime = Duration.seconds(30)
-  /// The stall time of a lossless stream before it is reported, so that ordinary
-  /// backpressure is not.
+  /// The stall time after which a stall of a lossless stream is reported, so that ordinary backpressure is not.
   var stallTime = Duration.seconds(5)
-  /// After this long without a payload a subscription that is current is sent a marker, if it has that option.
+  /// After this time without a payload, a current subscription with that option is sent a marker.
   var markerInterval = Duration.seconds(10)
   /// Maximum age of an event of a system stream that answers a request. Equal to the period in which the catalogue
   /// is updated for subscriptions.
@@ -57,7 +57,7 @@ public struct ServerLimits: Equatable, Sendable {
     count == 0 || count < connectionsPerUser ?? 3 * free
   }
 
-  /// Why a user with `count` connections has no other one, as a sentence.
+  /// The reason, as a sentence, why a user with `count` connections gets no other one.
   func connectionRefusal(of user: String, with count: Int, free: Int) -> String {
     "\(user) has \(count) connections already"
       + (connectionsPerUser != nil
@@ -101,10 +101,10 @@ struct HTTPTimes: Equatable {
   var stallTime = Duration.seconds(30)
   /// The longest time for which a stream may have no space for a published value.
   var fullTime = Duration.seconds(60)
-  /// After so much silence an event stream sends a comment. Precedent: the example in the WHATWG text, 15 s.
+  /// After this silence an event stream sends a comment. Precedent: the example in the WHATWG text, 15 s.
   var silence = Duration.seconds(15)
   /// The longest time for which a client may send after its last response.
   var drainTime = Duration.seconds(1)
-  /// An event loop that is in one turn for so long is stuck. As for the watchdog: a turn takes some milliseconds.
+  /// An event loop that is in one turn for this time is stuck, as for the watchdog. A turn takes some milliseconds.
   var stuckTime = Duration.seconds(5)
 }

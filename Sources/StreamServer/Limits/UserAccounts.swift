@@ -9,7 +9,8 @@ final class UserAccount: Sendable {
   let requests = Atomic(0)
   /// Bytes of partially received and unprocessed input, and of unread replies.
   let heldBytes = Atomic(0)
-  /// Bytes of the different filters of its subscriptions. They are no input: no connection is closed for them.
+  /// Bytes of the different filters of its subscriptions. They do not count as input: no connection is closed because
+  /// of them.
   let filterBytes = Atomic(0)
 
   init(_ user: ClientUser) {
@@ -29,7 +30,7 @@ final class UserAccounts: Sendable {
   /// Adds a connection.
   ///
   /// - Parameter isAdmitted: whether a user with this number of connections may have another one.
-  /// - Returns: no account if it may not, and its previous number of connections.
+  /// - Returns: the account, or nil if the user may not; and the previous number of connections.
   func enter(
     _ user: ClientUser, isAdmitted: (Int) -> Bool = { _ in true }
   ) -> (account: UserAccount?, connections: Int) {
@@ -59,7 +60,7 @@ final class UserAccounts: Sendable {
   /// Adds bytes of a filter, unless the user then exceeds a limit.
   ///
   /// - Parameter limits: nil: the subscription exists already, and continues.
-  /// - Returns: the exceeded limit, as a sentence; nil: they are added.
+  /// - Returns: the exceeded limit, as a sentence; nil: the bytes are added.
   func holdFilter(_ bytes: Int, _ account: UserAccount, within limits: ServerLimits?) -> String? {
     let total = filterBytes.add(bytes, ordering: .relaxed).newValue
     let own = account.filterBytes.add(bytes, ordering: .relaxed).newValue
@@ -90,7 +91,7 @@ extension ServerLimits {
 /// The part of one connection in its user's account.
 struct HeldByConnection {
   private var requests: Int32 = 0
-  /// In units of `unit`, rounded down: the rest is part of the cost of any connection.
+  /// The bytes in units of `unit`, rounded down: the rest is part of the cost of any connection.
   private var units: Int32 = 0
 
   private static let unit = 1024

@@ -8,7 +8,8 @@ struct Debt {
   let since: UInt64
   /// The member's progress in events at the last check.
   private(set) var progress: UInt64
-  /// The member's own stall time. For a member that has inherited, includes that of earlier heirs that ended early.
+  /// The member's own stall time. For a member that has inherited, it includes the stall time of earlier heirs that
+  /// ended early.
   private(set) var own = Duration.zero
   /// The stall time inherited from ended subscriptions of its user.
   private(set) var inherited = Duration.zero
@@ -19,11 +20,11 @@ struct Debt {
     (self.progress, self.since) = (progress, since)
   }
 
-  /// A smaller own debt of an heir does not count: it has kept the pace, or has not had the time to.
+  /// An heir with a smaller own debt does not fail: it has kept the pace, or has not had time to keep it.
   ///
   /// - Parameters:
   ///   - limit: the limit of the debt.
-  ///   - period: between two checks.
+  ///   - period: the time between two checks.
   ///   - pace: the reduction per event.
   static func tolerance(for limit: Duration, period: Duration, pace: Duration) -> Duration {
     min(max(period, pace) * 2, limit / 2)
