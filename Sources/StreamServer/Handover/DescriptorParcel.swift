@@ -12,12 +12,12 @@ package enum DescriptorParcel {
   /// A process with few free descriptors can open this many together.
   package static let fewPerMessage = 16
 
-  /// Packs as many as there is space for, in order. They also stay open here.
+  /// Packs descriptors in order, as many as there is space for. They also stay open in this process.
   ///
   /// The kernel limits messages in a queue by the size of the socket's send buffer (about 280 by default), and descriptors
   /// in flight (RLIMIT_NOFILE for each user).
   ///
-  /// - Parameter perMessage: the number of descriptors in each message but the last, which `copy` has to be given.
+  /// - Parameter perMessage: the number of descriptors in each message but the last. `copy` needs the same number.
   /// - Returns: the reading ends, which the caller closes, each with the index of its first descriptor; and the number
   ///   of descriptors in all of them.
   /// - Throws: when no socket can be created.
@@ -58,7 +58,7 @@ package enum DescriptorParcel {
   /// - Parameter each: receives each descriptor with its index in this parcel; closed on exec, and owned by the callee.
   ///   Indexes are skipped if the process cannot open as many descriptors as a message has.
   package static func copy(from end: CInt, perMessage: Int, _ each: (_ index: Int, _ descriptor: CInt) -> Void) {
-    var offset: CInt = 0  // of the next read, in bytes; a message has one. Shared by all holders of the parcel.
+    var offset: CInt = 0  // the start of the next read; a message has one byte. All holders of the parcel share it.
     guard unsafe setsockopt(end, SOL_SOCKET, SO_PEEK_OFF, &offset, socklen_t(MemoryLayout<CInt>.size)) == 0 else {
       return
     }

@@ -28,7 +28,7 @@ package enum MemoryFile {
     return descriptor
   }
 
-  /// Its content; nil if it cannot be read, or has more than `limit` bytes.
+  /// The content of a file; nil if it cannot be read, or has more than `limit` bytes.
   package static func bytes(of descriptor: CInt, limit: Int = byteLimit) -> [UInt8]? {
     var status = stat()
     guard unsafe fstat(descriptor, &status) == 0, status.st_size >= 0, status.st_size <= limit else { return nil }

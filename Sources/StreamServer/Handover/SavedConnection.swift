@@ -13,32 +13,32 @@ struct SavedConnection: Equatable, Sendable {
     var onLag = LagPolicy.skip
     var cursor = Cursor(position: 0)
     var credit = Subscribers.Demand.none
-    /// `nil`: without the option `gaps`.
+    /// The gap before the cursor; `nil`: the subscription does not have the option `gaps`.
     var gap: Gap?
     var filter: EventFilter?
     /// Events that the filter has left out since the last payload.
     var leftOut: UInt64 = 0
     var markers = Markers.none
-    /// While it reads a state: the cursor is the id of the next event of that.
+    /// The state that it reads: the cursor then is the id of the state's next event. `nil`: it reads the log.
     var state: State?
   }
 
-  /// A state that is read.
+  /// The state that a subscription reads.
   struct State: Equatable, Sendable {
-    /// It is that of the events below.
+    /// The state is that of the events with lower ids.
     var end: UInt64 = 0
     var origin = KeyedState.Origin()
-    /// Where it began; 0: it cannot be read on as of a later end.
+    /// The first end of the walk; 0: the walk cannot continue as of a later end.
     var begin: UInt64 = 0
   }
 
   /// The markers of a subscription.
   enum Markers: UInt8 {
-    /// It has not the option.
+    /// The subscription does not have the option.
     case none
-    /// It was not sent any.
+    /// The subscription was not sent a marker yet.
     case pending
-    /// It was sent one.
+    /// The subscription was sent a marker.
     case current
   }
 
@@ -48,7 +48,7 @@ struct SavedConnection: Equatable, Sendable {
     var stream = ""
     /// The number of values that it may still send.
     var credit = 0
-    /// For a named publisher.
+    /// The numbering of a named publisher; nil: the publisher has no name.
     var named: InboundNumbering?
     /// The received values that the stream has not stored; nil: none.
     var held: HeldValues?
@@ -58,7 +58,7 @@ struct SavedConnection: Equatable, Sendable {
   struct HeldValues: Equatable, Sendable {
     /// The values that were not passed to the stream.
     var values: [[UInt8]] = []
-    /// The values before them: the stream waits with them for space.
+    /// The values before these, which wait in the stream for space.
     var unsettled = UnsettledValues()
     /// Whether the publisher has sent COMPLETE.
     var isComplete = false
@@ -79,7 +79,7 @@ struct SavedConnection: Equatable, Sendable {
   var channels: [Channel] = []
   /// The exchange of a connection that speaks HTTP.
   var http: SavedHTTP?
-  /// The WebSocket that has the RSocket connection.
+  /// The WebSocket that carries the RSocket connection.
   var webSocket: SavedWebSocket?
 
   /// Replaces an inconsistent connection: it ends with an error, and the others are restored.

@@ -25,7 +25,7 @@ public struct SavedConnections: Equatable, Sendable {
 
   var connections: [SavedConnection]
   var waiting: [Waiting]
-  /// By the stream's name.
+  /// The ends of the streams' ids, by name.
   var ends: [String: StreamEnd]
 
   init(_ connections: [SavedConnection], waiting: [Waiting] = [], ends: [String: StreamEnd] = [:]) {
@@ -37,8 +37,8 @@ public struct SavedConnections: Equatable, Sendable {
   /// The number of connections.
   public var count: Int { connections.count }
 
-  /// One per connection, -1 for one without. Owned by the server that saved them, or by the caller that created this
-  /// value from its parts, until they are restored.
+  /// One descriptor per connection; -1: the connection has none. Owned by the server that saved them, or by the caller
+  /// that created this value from its parts, until they are restored.
   public var descriptors: [CInt] { connections.map(\.descriptor) }
 
   // MARK: State
@@ -93,7 +93,7 @@ public struct SavedConnections: Equatable, Sendable {
 
   /// Ends one connection in the same way. No process can use its socket afterwards.
   ///
-  /// - Parameter descriptor: of the connection; owned by the caller.
+  /// - Parameter descriptor: the descriptor of the connection; owned by the caller.
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
     defer { shutdown(descriptor, CInt(SHUT_RDWR)) }

@@ -3,7 +3,7 @@ import HTTP
 import RSocket
 import TaggedFields
 
-/// What continues a WebSocket, beside the RSocket connection in it.
+/// The saved state of a WebSocket, beside the RSocket connection in it.
 struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
   private var saved = WebSocketDecoder.Saved()
   private(set) var message: [UInt8] = []
@@ -35,7 +35,7 @@ struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
   }
 }
 
-/// What continues an HTTP connection: the request in progress, if there is one.
+/// The saved state of an HTTP connection: the request in progress, if there is one.
 struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// The exchange in progress; `head` without one.
   enum State: UInt8, Sendable {
@@ -47,7 +47,7 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     case rendering
   }
 
-  /// One of a list of texts or values.
+  /// An element of a list of texts or values.
   struct Item: Equatable, Sendable, TaggedRecord {
     var bytes: [UInt8] = []
     init() {}
@@ -58,13 +58,13 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// Bits of `flags` in the state `streaming`.
   static let (followsFlag, singleFlag): (UInt8, UInt8) = (1, 2)
 
-  /// Streams of one response.
+  /// The maximum number of streams of one response.
   static let streamLimit = 64
 
   var state = State.head
-  /// The client has sent a request before.
+  /// Whether the client has sent a request before.
   var hasRequested = false
-  /// A head in part, or what follows the request in progress.
+  /// The received part of a head, or the input after the request in progress.
   var input: [UInt8] = []
   /// Bits of the request: 1 HEAD, 2 keeps the connection, 4 allows chunks.
   var request: UInt8 = 0
@@ -77,22 +77,22 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// Bits: see above; in the state `rendering` 1 OpenMetrics, 2 with streams; in the state `waiting` 1 waits
   /// for a newer event.
   var flags: UInt8 = 0
-  /// For each stream, the id of the last event sent; 0 for a stream that has not ended.
+  /// For each stream that has ended, the id of the last event sent, as text; empty for a stream that has not ended.
   var ended: [Item] = []
 
   // Waiting.
   var condition: [Item] = []
   var knownID: UInt64?
-  /// What is left of the wait, in nanoseconds.
+  /// The rest of the wait, in nanoseconds.
   var wait: UInt64 = 0
 
   // Publishing.
   var body = BodyDecoder.Saved()
   var hasLines = false
   var part: [UInt8] = []
-  /// Values that are in the stream.
+  /// The number of values that the stream was given.
   var count: UInt64 = 0
-  /// Values that are not.
+  /// The values that the stream was not given.
   var values: [Item] = []
 
   init() {}

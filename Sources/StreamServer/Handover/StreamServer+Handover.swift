@@ -2,14 +2,14 @@ import StreamRuntime
 import Events
 import Reactive
 
-// A handover has four steps: the old server reads no more, and lets its streams store what publishers have sent; it saves
-// its connections; the new one restores them, and serves them once nothing can fail any more.
+// A handover has four steps. The old server reads no more, and lets its streams store the values that publishers have
+// sent. It saves its connections. The new server restores them. It serves them once nothing can fail any more.
 
 extension StreamServer {
-  /// Saves every connection, instead of `stop`: nothing is accepted or read from now on. Input waits in the sockets, and new
-  /// clients in the listening sockets, until another process restores them. Once the values that publishers have sent are in
-  /// their streams, as far as these ask for them, nothing is written any more either, and sources stop.
-  /// This server must be retained until then, because it owns the descriptors.
+  /// Saves every connection, instead of `stop`: nothing is accepted or read from now on. Input waits in the sockets,
+  /// and new clients in the listening sockets, until another process restores them. Values that publishers have sent
+  /// still pass into their streams, as far as these request them. After that, nothing is written any more either, and
+  /// sources stop. This server must be retained as long as its descriptors are needed, because it owns them.
   ///
   /// - Parameter completed: called once, on one of the loops.
   public func save(completed: @escaping @Sendable (SavedConnections) -> Void) {
@@ -29,12 +29,12 @@ extension StreamServer {
     }
   }
 
-  /// Nanoseconds for the operators between publishers and their streams, such as a jq process.
+  /// The maximum time for the operators between publishers and their streams, such as a jq process, in nanoseconds.
   private static let settleTime: UInt64 = 500_000_000
-  /// Nanoseconds from one look at them to the next.
+  /// The time between two checks of these operators.
   private static let settlePeriod = Duration.milliseconds(1)
 
-  /// No loop reads any more: waits until no value is on its way into a stream.
+  /// Waits until no value is on its way into a stream. No loop reads any more.
   private func settlePublished(
     on loop: EventLoop, until deadline: UInt64, completed: @escaping @Sendable () -> Void
   ) {
@@ -60,12 +60,12 @@ extension StreamServer {
     }
   }
 
-  /// Adds the state of the streams.
+  /// Adds the ends of the streams' ids, and the events that wait for space.
   private func savedConnections(of connections: [SavedConnection]) -> SavedConnections {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
     for stream in streams.all {
-      // A batch with stamps comes again: the log's position is before it.
+      // A batch with stamps is read again from the fleet: the log's position is before it.
       let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
       let events = waiting.reduce(into: EventBatch()) { $0 += $1 }
       if events != EventBatch() { saved.waiting.append(SavedConnections.Waiting(stream: stream.name, events: events)) }
@@ -90,7 +90,7 @@ extension StreamServer {
     let connections = saved.connections
     counts.accepted.store(connections.reduce(0) { max($0, $1.number) }, ordering: .relaxed)
     counts.open.add(connections.count, ordering: .relaxed)
-    // Before any cursor is restored.
+    // This comes before any cursor is restored.
     for (name, end) in saved.ends { streams[name]?.begin(after: end) }
     systemStreams.begin(at: saved.ends.mapValues(\.position))
     restoredEvents.withLock { $0 = saved.waiting }
