@@ -1,7 +1,7 @@
 import HTTP
 import StreamRuntime
 
-// From one process to the next: a response continues in the middle of a chunk, a body in the middle of a value.
+// The handover to another process: a response continues in the middle of a chunk, a body in the middle of a value.
 
 extension HTTPConnection {
   func saveExchange() -> SavedConnection? {
@@ -73,6 +73,6 @@ extension SavedHTTP {
 }
 
 extension SavedConnection.Subscription {
-  /// One that waits to notify its connection begins anew.
+  /// Whether the next process continues the subscription. One that only notifies its connection begins anew.
   fileprivate var isContinued: Bool { !format.isNotice }
 }

@@ -12,7 +12,7 @@ struct NewestEvent {
   fileprivate let byteCount: Int
   fileprivate let data: [UInt8]?
 
-  /// Events that are written with the head. A larger one is sent from the log.
+  /// The maximum bytes of an event that is written with the head. A larger one is sent from the log.
   private static let inlineBytes = 64 << 10
 
   /// - Parameter record: id and time, 8 bytes each, then the data.
@@ -49,10 +49,10 @@ struct NewestEvent {
   }
 }
 
-// The newest event of a stream as a resource: with a tag, and on request once there is a newer one.
+// The newest event of a stream as a resource. It has a tag, and a request can wait for a newer event.
 
 extension HTTPConnection {
-  /// - Parameter text: of the key; see `EventKeyReader.keys(namedBy:)`.
+  /// - Parameter text: the text of the key; see `EventKeyReader.keys(namedBy:)`.
   func respond(
     withNewestOf text: String, in stream: ServedStream, _ request: HTTPRequest, _ condition: String?
   ) throws(Rejection) {
@@ -90,8 +90,8 @@ extension HTTPConnection {
   }
 
   /// - Parameters:
-  ///   - isKnown: the event's tag is named by If-None-Match.
-  ///   - send: begins to send a large event; nil: from the log.
+  ///   - isKnown: whether If-None-Match names the event's tag.
+  ///   - send: begins to send a large event; nil: it is sent from the log.
   func respond(
     with event: NewestEvent?, of stream: ServedStream, _ request: HTTPRequest, isKnown: Bool,
     send: ((SingleEventResponse) -> Void)? = nil
@@ -125,8 +125,8 @@ extension HTTPConnection {
     }
   }
 
-  /// Waits for an event, `knownID` aside.
-  /// - Parameter time: the longest wait; nil: only for a system stream to be rendered.
+  /// Waits for an event other than `knownID`.
+  /// - Parameter time: the longest wait; nil: the response only waits until a system stream is rendered.
   private func wait(
     for stream: ServedStream, _ request: HTTPRequest, _ condition: String?, knownID: UInt64?,
     from start: SubscribeOptions.Start, _ time: Duration?

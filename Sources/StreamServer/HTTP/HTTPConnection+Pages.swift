@@ -1,6 +1,6 @@
 import HTTP
 
-// Resources that are no streams.
+// Resources that are not streams.
 
 extension HTTPConnection {
   func respondWithPage(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {

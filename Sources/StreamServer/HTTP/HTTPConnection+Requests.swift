@@ -4,13 +4,13 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-// Which resource a request is for, and what its response is.
+// The resources, and the responses to requests for them.
 
 extension HTTPConnection {
   /// The methods of a resource that takes no values.
   static let readingMethods = "GET, HEAD, OPTIONS"
 
-  /// What a path names.
+  /// The resource that a path names.
   private enum Resource {
     case page
     case metrics
@@ -100,8 +100,8 @@ extension HTTPConnection {
     }
   }
 
-  /// Takes over the token of a request, or that it has none: a proxy may send the requests of several clients over one
-  /// connection.
+  /// Gives the connection the user of the request's token, or of the client's host if the request has none: a proxy may
+  /// send the requests of several clients over one connection.
   private func authenticate(_ head: RequestHead) throws(Rejection) {
     guard identity.credentials == nil, !worker.tokens.isEmpty else { return }
     var token: ClientToken?
@@ -136,7 +136,7 @@ extension HTTPConnection {
     }
   }
 
-  /// Whether every event loop turns: an answer by this one shows it of this one alone.
+  /// Answers whether every event loop turns. That there is an answer shows it only of this loop.
   private func respondWithHealth(_ request: HTTPRequest) {
     let isHealthy = worker.isEveryLoopTurning()
     respond(
@@ -245,7 +245,7 @@ extension HTTPConnection {
 }
 
 extension Rejection {
-  /// What a client gets for a request that fails.
+  /// The rejection for a request that fails.
   init(of failure: RequestFailure) {
     let status: Status =
       switch failure {

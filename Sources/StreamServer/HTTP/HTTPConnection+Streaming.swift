@@ -6,7 +6,7 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-// How a streaming response begins.
+// The beginning of a streaming response.
 
 extension HTTPConnection {
   func beginStreaming(
@@ -64,21 +64,22 @@ extension HTTPConnection {
     return encodings
   }
 
-  /// The ids in a position: one for each stream of the response. Some libraries add theirs to those that they have sent
-  /// before: the last ones count.
-  /// - Returns: nil for anything else, such as an id of another server.
+  /// The ids in a position: one for each stream of the response. Some libraries append new ids to those that they have
+  /// sent before: the last ones count.
+  /// - Returns: nil for other text, such as an id of another server.
   private static func positions(_ text: String, count: Int) -> [UInt64]? {
     let parts = text.split(separator: ",", omittingEmptySubsequences: false)
     let ids = parts.suffix(count).compactMap { UInt64($0.drop { $0 == " " }) }
     return ids.count == count && parts.count % count == 0 ? ids : nil
   }
 
-  /// Whether a client that has this event has all that there will ever be.
+  /// Whether a client that has this event has all events of a stream that has finished.
   private static func isRead(_ stream: ServedStream, _ position: UInt64) -> Bool {
     stream.log.read { storage, completion in completion == .finished && position &+ 1 >= storage.endPosition }
   }
 
-  /// Why a stream has failed that has nothing to send from there on: the response would be an end without a reason.
+  /// The failure of a stream that has no events from the start on; nil: it has some, or has not failed. A response
+  /// would end at once, without a reason.
   private static func failure(of stream: ServedStream, from start: SubscribeOptions.Start) -> StreamFailure? {
     stream.log.read { storage, completion in
       guard case .failure(let failure) = completion else { return nil }
@@ -87,13 +88,14 @@ extension HTTPConnection {
     }
   }
 
-  /// Where a subscription begins: after an event that is still to come, now, as far as that is a loss that can be reported.
-  /// - Parameter isUnknown: the client has read events of which it is not known which ones.
+  /// The start of a subscription. If the client's last event is one that the log does not have yet, the subscription
+  /// begins now, and reports a gap of unknown size.
+  /// - Parameter isUnknown: whether the client has read events without a known position.
   private static func start(
     _ position: UInt64?, _ wanted: SubscribeOptions.Start?, in stream: ServedStream, isUnknown: Bool
   ) -> StreamingResponse.Start {
     if isUnknown { return .init(from: wanted ?? .replay, missed: .unknown) }
-    // No event has the id 0: what is not held before the first event is no loss of a client that begins there.
+    // No event has the id 0: a client that begins there does not miss the events that are no longer held.
     guard let position, position > 0 || wanted != .state else {
       return .init(from: wanted ?? .replay, missed: wanted == .after(id: 0) ? Gap.none : nil)
     }
@@ -104,14 +106,14 @@ extension HTTPConnection {
       guard wanted == .state, !isNextHeld else {
         return isKnown ? .init(from: .after(id: position)) : .init(from: .new, missed: .unknown)
       }
-      // The client has read the state up to there, or also later events. With all tombstones since then, it has every
-      // key's newest event once it has read the rest of the state.
+      // The client has read the state up to this position, and maybe later events. If the state has all tombstones
+      // since then, the client has the newest event of each key once it has read the rest of the state.
       let isContinued = isKnown && storage.state?.hasTombstones(from: position + 1) == true
       return isContinued ? .init(from: .state, first: position + 1) : .init(from: .state, missed: .unknown)
     }
   }
 
-  /// What the kernel holds of unread events counts as sent: little, so that events wait in the log.
+  /// Limits the kernel's send buffer. Events in it count as sent: it is small, so that unread events wait in the log.
   func limitSendBuffer() {
     var size = Self.sendBufferBytes / 2  // the kernel doubles it
     unsafe setsockopt(socket.raw, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<CInt>.size))

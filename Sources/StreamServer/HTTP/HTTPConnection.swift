@@ -6,10 +6,9 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-/// A client that speaks HTTP: its requests become subscriptions and published values, and what becomes of these becomes
-/// responses.
+/// A client that speaks HTTP: its requests become subscriptions and published values, whose results become responses.
 ///
-/// One request is in progress; what follows it waits in the socket. A streaming response is the connection's last.
+/// One request is in progress at a time, and the input after it waits. A streaming response is the connection's last.
 final class HTTPConnection: Connection {
   /// A head of which a part has arrived.
   private final class PartialHead {
@@ -19,26 +18,26 @@ final class HTTPConnection: Connection {
     init(_ parser: RequestParser, _ bytes: [UInt8]) { (self.parser, self.bytes) = (parser, bytes) }
   }
 
-  /// The request in progress; nil: waits for one, or for the rest of its head.
+  /// The exchange of the request in progress; nil: the connection waits for a request, or for the rest of its head.
   private(set) var exchange: Exchange?
-  /// When something was sent last, for the comments of an event stream; of another response, when its client was last
+  /// For the comments of an event stream, when bytes were last sent. For another response, when its client was last
   /// seen to read.
   var sentAt: UInt64 = 0
   private var partialHead: PartialHead?
   var output: [UInt8] = []
   /// The response that opens a WebSocket, which the connection becomes.
   var handshake: [UInt8] = []
-  /// Input after the request in progress, of the read that brought it.
+  /// Input after the request in progress, from the same read.
   private var pending: [UInt8] = []
   private var hasRequested = false
   private var isProcessing = false
-  /// About as many bytes as the client had not read of its response at the last check.
+  /// The approximate number of bytes of its response that the client had not read at the last check.
   private var unreadByteCount: UInt32 = 0
 
   var times: HTTPTimes { worker.limits.http }
   /// While more than this is unsent, requests wait: a request of a few bytes may have a response of many.
   private static let outputLimit = 64 << 10
-  /// The limit of a head in part: more is not needed to see that it is too long.
+  /// The maximum bytes of a partial head: they suffice to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
   override init(
@@ -153,7 +152,8 @@ final class HTTPConnection: Connection {
   /// The number of checks in a stall time.
   private static let checks = 4
 
-  /// What is in memory, in the kernel, and left of an event in the log; the last only as far as it makes a difference.
+  /// The unread bytes in memory and in the kernel, less the sent bytes of an event in the log. Only a difference
+  /// between two results has a meaning.
   private func countUnread() -> UInt32 {
     var queued: CInt = 0
     _ = unsafe bytes_unread(socket.raw, &queued)
@@ -186,22 +186,22 @@ final class HTTPConnection: Connection {
     return phase == .open ? offset : span.count
   }
 
-  /// A request that is cut off is answered; what has arrived of it has its effect, except for a value in part.
+  /// A request that is cut off is answered. The part that has arrived takes effect, except for an incomplete value.
   override func inputEnded() {
     if let exchange { return exchange.inputEnded() }
     guard let partialHead else { return }
     reject(Rejection(.badRequest, "the request's head is cut off"), of: partialHead.bytes)
   }
 
-  /// Continues with the requests that waited for the response before them, or for their client to read: those that were
-  /// held back, and those that the end of a slice has left.
+  /// Continues with the requests that waited for the response before them, or for their client to read. Their input was
+  /// held back, or was left at the end of a slice.
   private func continueWithPending() {
     var input: [UInt8] = []
     swap(&input, &pending)
     resume(with: input)
   }
 
-  /// Keeps what follows the request in progress: one read at most, as no more is read meanwhile.
+  /// Keeps the input after the request in progress: one read at most, because no more is read meanwhile.
   func stash(_ bytes: Span<UInt8>, _ offset: inout Int) {
     defer { offset = bytes.count }
     unsafe bytes.extracting(offset..<bytes.count).withUnsafeBytes { unsafe pending.append(contentsOf: $0) }
@@ -248,7 +248,7 @@ final class HTTPConnection: Connection {
 
   // MARK: From one process to the next
 
-  /// A head in part, or what follows the request in progress.
+  /// A partial head, or the input after the request in progress.
   var heldInput: [UInt8] { partialHead?.bytes ?? pending }
 
   func restoreHead(_ saved: SavedHTTP) {
@@ -257,20 +257,20 @@ final class HTTPConnection: Connection {
     pending = Array(saved.input.prefix(Self.heldInputBytes))
   }
 
-  /// A head in part is read again, before what was read and not handled.
+  /// A partial head is read again, before the input that was read and not processed.
   func restoreInput() {
     guard exchange == nil, !pending.isEmpty else { return }
     continueWithPending()
   }
 
-  /// Restores something that must not write before all connections are at their places.
+  /// Restores an exchange. It must not write before all connections are restored.
   func withoutWriting(_ body: () -> Void) {
     isProcessing = true
     body()
     isProcessing = false
   }
 
-  /// What one read brings, and a head in part.
+  /// The maximum bytes of one read and a partial head.
   private static let heldInputBytes = 128 << 10
 
   // MARK: Responses
@@ -282,7 +282,7 @@ final class HTTPConnection: Connection {
     worker.counts.refused.add(1, ordering: .relaxed)
   }
 
-  /// Answers what is no request, or one whose end is not known. The connection ends.
+  /// Answers input that is not a request, or a request whose end is not known. The connection ends.
   /// - Parameter head: the bytes of the request that have arrived, or the first of them.
   func reject(_ rejection: Rejection, of head: [UInt8]) {
     partialHead = nil
@@ -306,8 +306,8 @@ final class HTTPConnection: Connection {
   /// Answers a request; the next one may begin.
   ///
   /// - Parameters:
-  ///   - type: of the body; nil: there is no body, and no length of one.
-  ///   - fields: adds the others.
+  ///   - type: the type of the body; nil: the response has neither a body nor the length of one.
+  ///   - fields: adds the other fields.
   func respond(
     _ status: Status, to request: HTTPRequest, _ type: String? = nil, _ body: [UInt8] = [],
     _ fields: (inout ResponseHead) -> Void = { _ in }
@@ -341,7 +341,7 @@ final class HTTPConnection: Connection {
 
   func begin(_ exchange: Exchange) { self.exchange = exchange }
 
-  /// The connection's socket, what is unsent, and what was read after the request become a WebSocket's.
+  /// Continues as a WebSocket, with the socket, the unsent bytes, and the input after the request.
   private func becomeWebSocket(_ input: [UInt8]) {
     exchange = nil
     // Responses to requests before this one go first.

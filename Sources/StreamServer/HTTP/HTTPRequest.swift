@@ -4,15 +4,15 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-/// What a response needs of its request.
+/// The parts of a request that its response needs.
 struct HTTPRequest {
-  /// The response has no body.
+  /// Whether the response has no body.
   let isHead: Bool
-  /// The client accepts a further request on the connection.
+  /// Whether a further request may follow on the connection.
   let keepsConnection: Bool
-  /// The body may be chunked.
+  /// Whether the body may be chunked.
   let allowsChunks: Bool
-  /// A page of this origin may read the response.
+  /// The origin of the pages that may read the response; nil: no other site's page may.
   let allowedOrigin: String?
 
   init(_ head: RequestHead, allowedOrigin: String?) {
@@ -38,10 +38,10 @@ struct HTTPRequest {
     return MediaType.preferred(head["Accept"], among: types) == 1
   }
 
-  /// For an answer to what is no request, or not yet: the connection ends.
+  /// A request for the answer to input that is not a request, or not a complete one. The connection ends.
   ///
   /// - Parameter head: the bytes that have arrived, or the first ``startByteCount`` of them. A response to HEAD has no
-  ///   body, whatever is wrong with the request otherwise.
+  ///   body, even if the request has errors.
   init(malformed head: [UInt8]) {
     let line = head.drop { $0 == UInt8(ascii: "\r") || $0 == UInt8(ascii: "\n") }
     self.init(
@@ -49,7 +49,7 @@ struct HTTPRequest {
   }
 
   private static let headMethod = "HEAD ".utf8
-  /// What shows the method: empty lines may precede it.
+  /// The number of bytes that show the method: empty lines may precede it.
   static let startByteCount = 2 * RequestParser.maximumEmptyLineCount + headMethod.count
 }
 
@@ -58,7 +58,7 @@ extension ResponseHead {
   ///
   /// - Parameters:
   ///   - date: the time, for the Date field.
-  ///   - keeps: the connection takes another request.
+  ///   - keeps: whether the connection takes another request.
   init(_ status: Status, to request: HTTPRequest, date: String, keeps: Bool) {
     self.init(status)
     add("Date", date)
@@ -82,13 +82,14 @@ extension ResponseHead {
     if rejection.status == .unauthorized { add("WWW-Authenticate", "Bearer realm=\"streamd\"") }
   }
 
-  /// For a body that a publisher or an upstream has written: a browser runs no script in it, which would have the rights
-  /// of the page at `/`, and loads nothing that it names, which would tell others who reads the stream.
+  /// Adds the field for a body that a publisher or an upstream has written. A browser then runs no script in it, which
+  /// would have the rights of the page at `/`. It loads no resource that the body names, because that would tell others
+  /// who reads the stream.
   mutating func addSandbox() {
     add("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
   }
 
-  /// The fields of a response whose body is events, besides those of its length.
+  /// The fields of a response whose body is events, except for those of its length.
   mutating func addFields(ofEventsAs mediaType: String) {
     add("Content-Type", mediaType)
     addSandbox()
@@ -98,7 +99,7 @@ extension ResponseHead {
 }
 
 extension ServerSentEvents {
-  /// The body for a client that connects again later: an EventSource stops at any status but 200.
+  /// The body for a client that is to connect again later: an EventSource stops at any status but 200.
   static func retryLater(reason: String) -> [UInt8] {
     Array((retry(milliseconds: 10_000) + end(reason: reason)).utf8)
   }
@@ -106,25 +107,25 @@ extension ServerSentEvents {
 
 /// The parameters of a request for streams. Source: docs/HTTP.md, "Parameters".
 struct StreamQuery: Equatable {
-  /// How the response gives events; nil: as the Accept field says.
+  /// The format of the events; nil: the Accept field decides.
   var format: EventEncoding.Format?
-  /// Where to begin in all streams, or in each; empty: where a stream's replay begins.
+  /// The start in all streams, or one for each of them; empty: the beginning of each stream's replay.
   var from: [SubscribeOptions.Start] = []
   var lastEventID: String?
-  /// Events of the response.
+  /// The number of events in the response; nil: without a limit.
   var count: Int?
-  /// False: ends with the newest event that there is.
+  /// False: the response ends with the newest event that there is.
   var follows = true
   var onLag: LagPolicy?
-  /// Each event in an envelope with its id and time.
+  /// Whether each event is in an envelope with its id and time.
   var ids = false
-  /// Which events the response has; nil: all.
+  /// The filter of the events; nil: the response has all.
   var filter: EventFilter?
-  /// Whether the response says when it is current.
+  /// Whether the response has markers.
   var marker = false
-  /// How long to wait for a newer event.
+  /// The time to wait for a newer event; nil: no wait.
   var wait: Duration?
-  /// Whose newest event is requested; nil: that of the stream.
+  /// The key whose newest event is requested; nil: the newest event of the stream.
   var key: String?
 
   /// The longest wait.
@@ -135,7 +136,7 @@ struct StreamQuery: Equatable {
     var seen: Set<String> = []
     for parameter in parameters where !Self.isIgnored(parameter) {
       guard !Self.isLastEventID(parameter.name) else {
-        // A library adds its own to the URL that it was given, also before the first event.
+        // A library adds its own parameter to the URL that it was given, also before the first event.
         if let id = Self.lastEventID(parameter.value) { lastEventID = id }
         continue
       }
@@ -149,8 +150,8 @@ struct StreamQuery: Equatable {
     }
   }
 
-  /// Whether libraries add this parameter by themselves, for old browsers or against caches: as a name of their own, one that
-  /// begins with an underscore, or a number alone.
+  /// Whether libraries add this parameter by themselves, for old browsers or against caches: a name of their own, a
+  /// name that begins with an underscore, or a number alone.
   static func isIgnored(_ parameter: RequestTarget.Parameter) -> Bool {
     ignored.contains(parameter.name) || parameter.name.hasPrefix("_")
       || parameter.value.isEmpty && UInt64(parameter.name) != nil
@@ -167,7 +168,7 @@ struct StreamQuery: Equatable {
     return letters == "lasteventid" || letters == "evslasteventid"
   }
 
-  /// The value of `Last-Event-ID`; nil before the first event, for which JavaScript may write the last two.
+  /// The value of `Last-Event-ID`; nil before the first event, for which JavaScript may write `null` or `undefined`.
   static func lastEventID(_ text: String?) -> String? {
     text.flatMap { ["", "null", "undefined"].contains($0) ? nil : $0 }
   }
@@ -229,7 +230,7 @@ struct StreamQuery: Equatable {
     }
   }
 
-  /// Where to begin in one of the streams.
+  /// The start in one of the streams.
   func from(ofStream index: Int) -> SubscribeOptions.Start? { from.count > 1 ? from[index] : from.first }
 
   private static func flag(_ text: String) -> Bool? { text == "1" ? true : text == "0" ? false : nil }
@@ -256,7 +257,7 @@ extension EventEncoding.Format {
 }
 
 extension EventEncoding.Content {
-  /// The format for events of a media type.
+  /// The content of events with a media type.
   init(ofType type: String) {
     let type = MediaType(type)
     self = type?.isJSON == true ? .json : type?.name.hasPrefix("text/") == true ? .text : .binary

@@ -5,7 +5,7 @@ import StreamRuntime
 ///
 /// Rendering takes milliseconds with thousands of streams; it never happens on an event loop.
 final class MetricsCache: Sendable {
-  /// What renderings differ in.
+  /// The properties in which renderings differ.
   struct Key: Hashable, Sendable {
     let visibility: Visibility
     let format: MetricsFormat
@@ -22,7 +22,7 @@ final class MetricsCache: Sendable {
     var time: UInt64?
     /// Called after the rendering in progress; empty: there is none.
     var waiting: [@Sendable ([UInt8]) -> Void] = []
-    /// The rendering in progress is not to be shared with later requests.
+    /// Whether the rendering in progress must not be shared with later requests.
     var isOutdated = false
   }
 
@@ -35,7 +35,7 @@ final class MetricsCache: Sendable {
   private let maximumAge: UInt64
   private let queue: DispatchQueue
 
-  /// Renderings at a time: two formats, with and without streams, of sixteen sets of rights.
+  /// The maximum number of renderings at a time: two formats, with and without streams, for sixteen sets of rights.
   private static let entryLimit = 64
 
   /// - Parameters:
@@ -96,7 +96,7 @@ final class MetricsCache: Sendable {
     }
   }
 
-  /// Drops what was rendered: clients may see less of the streams than before.
+  /// Drops all renderings: clients may see fewer streams than before.
   func dropAll() {
     state.withLock { state in
       for key in state.entries.keys {

@@ -1,4 +1,4 @@
-/// How metrics are written.
+/// The format of metrics.
 enum MetricsFormat: UInt8, CaseIterable, Sendable {
   /// Source: Prometheus, "Exposition formats", text-based format 0.0.4.
   case prometheus
@@ -15,7 +15,7 @@ enum MetricsFormat: UInt8, CaseIterable, Sendable {
 
 /// Metrics as text: families of samples, in the order in which they are added.
 struct MetricsText {
-  /// What a family's values mean.
+  /// The meaning of a family's values.
   enum Kind: String {
     /// Increases from the start of the process; the family's name ends with `_total`.
     case counter
@@ -43,7 +43,7 @@ struct MetricsText {
   /// Adds a family; none if it has no samples.
   ///
   /// - Parameters:
-  ///   - name: of the samples.
+  ///   - name: the name of the samples.
   ///   - help: one sentence without line feeds, backslashes and quotation marks.
   ///   - samples: with labels from `label`, each of them once.
   mutating func add(_ name: String, _ kind: Kind, _ help: String, _ samples: [(labels: [UInt8], value: Value)]) {

@@ -1,12 +1,12 @@
 import HTTP
 import RSocket
 
-/// What a connection gets that is refused before it is served: one answer in the protocol that its first bytes select.
-/// Uses no socket and no clock.
+/// The answer to a connection that is refused before it is served, in the protocol that its first bytes select. The
+/// machine uses no socket and no clock.
 struct RefusalMachine {
   /// The reason, as a sentence for the client.
   let sentence: String
-  /// Which pages of the web may read the answer; nil: none of another site.
+  /// The rules for pages of the web that may read the answer; nil: no page of another site may.
   let rules: OriginRules?
   /// The time for a Date field.
   let date: String
@@ -18,10 +18,10 @@ struct RefusalMachine {
     (self.sentence, self.rules, self.date) = (sentence, rules, date)
   }
 
-  /// The client speaks HTTP, and may send more than is read of it.
+  /// Whether the client speaks HTTP. It may send more bytes than are read.
   var isHTTP: Bool { !head.isEmpty }
 
-  /// Takes bytes of the client in, at least one.
+  /// Takes bytes of the client, at least one.
   /// - Returns: the answer; nil while a part of a request's head is missing.
   mutating func receive(_ bytes: some Collection<UInt8>) -> [UInt8]? {
     guard let first = bytes.first, isHTTP || HTTPConnection.speaks(first) else { return error }

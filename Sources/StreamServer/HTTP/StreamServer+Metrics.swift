@@ -6,7 +6,7 @@ import Synchronization
 // The server's metrics. Source of the names: docs/HTTP.md, "Metrics".
 
 extension StreamServer {
-  /// A loop that does not measure its lag within this time is not waited for.
+  /// The maximum time that a loop has to measure its lag.
   private static let lagWait = DispatchTimeInterval.seconds(1)
 
   /// Renders metrics on a queue, once the lag is current.
@@ -23,7 +23,7 @@ extension StreamServer {
     measureLag(completed: render)
   }
 
-  /// What a client sees of the metrics: of the process as a whole it sees no more than `$stats` shows it.
+  /// The metrics that a client may see. About the process as a whole it sees no more than `$stats` shows it.
   func metrics(_ key: MetricsCache.Key) -> [UInt8] {
     var text = MetricsText(key.format)
     text.add(
@@ -184,7 +184,7 @@ private struct StreamFamilies {
   }
 }
 
-/// Tells the first of several calls apart.
+/// Identifies the first of several calls.
 private final class Once: Sendable {
   private let isDone = Atomic(false)
   func isFirst() -> Bool { !isDone.exchange(true, ordering: .acquiringAndReleasing) }

@@ -5,9 +5,9 @@ import StreamRuntime
 /// A client that speaks RSocket in binary messages: one frame each, without its length.
 final class WebSocketConnection: RSocketConnection {
   private var decoder: WebSocketDecoder
-  /// A message in part.
+  /// The received part of a message.
   private var message: [UInt8] = []
-  /// The header of a frame in part.
+  /// The received part of a frame's header, or of a control frame.
   private var headerPart: [UInt8] = []
   /// Answers to pings, which go before frames.
   private var control: [UInt8]
@@ -16,13 +16,13 @@ final class WebSocketConnection: RSocketConnection {
 
   /// - Parameters:
   ///   - handshake: the response that opens the WebSocket, and any before it, to be written first.
-  ///   - saved: of a connection that continues here; nil for a new one.
+  ///   - saved: the state of a connection that continues here; nil for a new one.
   init(
     _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
     handshake: [UInt8] = [], machine: ConnectionMachine? = nil, saved: SavedWebSocket? = nil, worker: Worker
   ) {
     control = handshake
-    // As for a frame without a WebSocket: a longer one is refused before it is buffered.
+    // The limit is that of a frame without a WebSocket. A longer message is refused before it is buffered.
     let maximumMessageBytes = worker.limits.ofConnection.maximumFrameBytes
     decoder = WebSocketDecoder(maximumMessageByteCount: maximumMessageBytes)
     super.init(socket, identity, share, machine: machine, worker: worker)
@@ -49,7 +49,7 @@ final class WebSocketConnection: RSocketConnection {
     return bytes
   }
 
-  /// Frames with their lengths as messages.
+  /// Converts frames with lengths into messages.
   private static func messages(of frames: [UInt8]) -> [UInt8] {
     guard !frames.isEmpty else { return [] }
     var bytes: [UInt8] = []
@@ -72,7 +72,7 @@ final class WebSocketConnection: RSocketConnection {
     return max(0, read(joined.span, until: deadline) - before)
   }
 
-  /// - Returns: how many of the bytes were handled.
+  /// - Returns: the number of processed bytes.
   private func read(_ bytes: Span<UInt8>, until deadline: UInt64) -> Int {
     var (offset, messageCount) = (0, 0)
     do throws(WebSocketDecoder.Violation) {

@@ -2,11 +2,11 @@ import CLinux
 import Glibc
 import HTTP
 
-/// What an HTTP connection does for one request, until the response is complete.
+/// The work of an HTTP connection for one request, until the response is complete.
 ///
-/// The connection reads heads, keeps the order of requests, and calls its exchange; the exchange has all that concerns its
-/// request. They refer to each other until the connection has another exchange or none (`HTTPConnection.begin`).
-/// Confined to the connection's loop.
+/// The connection reads heads, keeps the order of requests, and calls its exchange; the exchange does everything else
+/// for its request. They refer to each other until the connection has another exchange or none
+/// (`HTTPConnection.begin`). Confined to the connection's loop.
 class Exchange {
   let connection: HTTPConnection
   let request: HTTPRequest
@@ -21,7 +21,7 @@ class Exchange {
 
   // MARK: Overridden
 
-  /// Live requests.
+  /// The number of live requests.
   var requestCount: Int { 1 }
   /// Bytes of the request that wait here.
   var heldByteCount: Int { 0 }
@@ -32,23 +32,23 @@ class Exchange {
   /// Whether the connection is needed though the client sends no more.
   var hasOutbound: Bool { true }
 
-  /// Takes input after the request's head: what belongs to a later request waits.
+  /// Takes input after the request's head. Input of a later request waits.
   func read(_ bytes: Span<UInt8>, _ offset: inout Int) { connection.stash(bytes, &offset) }
 
   /// The client sends nothing more.
   func inputEnded() {}
 
-  /// All that was to be written is written.
+  /// All unsent bytes are written.
   func didWriteAll() {}
 
-  /// Does what waits for the turn of the client's user.
+  /// Does the work that waits for the turn of the client's user.
   /// - Returns: false if there was nothing.
   func takeTurn() -> Bool { false }
 
   /// The connection's timer has fired.
   func timeIsOver() {}
 
-  /// A limit is exceeded: the connection ends, with the sentence if that can still be said.
+  /// A limit is exceeded: the connection ends, with the sentence if that can still be sent.
   func refuse(_ sentence: String) { connection.finishClosing() }
 
   /// The server stops: the response ends, then the connection.
@@ -62,14 +62,14 @@ class Exchange {
 
   // MARK: Overridden by those with subscriptions
 
-  /// The first event is there for a subscription to a notice.
+  /// A subscription to a notice has its first event.
   func answer(_ subscription: StreamSubscription) {}
 
-  /// What each event carries in a response with several streams.
+  /// The label of a subscription's events in a response with several streams.
   func label(of subscription: StreamSubscription) -> EventLabel? { nil }
 
-  /// A part of the body was sent, or nothing is left of it.
-  /// - Parameter isAll: nothing more is in the log.
+  /// A part of the body was sent, or there was nothing to send.
+  /// - Parameter isAll: whether the log has nothing more.
   func didSend(_ subscription: StreamSubscription, isAll: Bool) {}
 
   /// The stream of a subscription has ended; the caller removes the subscription.
@@ -90,7 +90,7 @@ class Exchange {
   func resume() {}
 
   /// Answers with an error, or that there is no event (nil), instead of a response that has not begun.
-  /// - Parameter id: of the subscription that the caller removes, if there is one.
+  /// - Parameter id: the id of the subscription that the caller removes, if there is one.
   final func answer(_ rejection: Rejection?, insteadOf id: RequestID) {
     if connection.subscriptions[id] == nil { connection.endSubscriptions() }  // otherwise it is the only one
     if let rejection {
@@ -101,14 +101,14 @@ class Exchange {
   }
 }
 
-/// The connection's last response is complete. Once it is written, the client learns that nothing follows, and what it
-/// still sends is discarded: to close at once would discard what it has not read (RFC 9112, section 9.6).
+/// The connection's last response is complete. Once it is written, the connection's sending end is closed, and further
+/// input is discarded. An immediate close would discard the bytes that the client has not read (RFC 9112, section 9.6).
 final class LastResponse: Exchange {
-  /// Everything is written, and the client knows.
+  /// Whether everything is written, and the sending end is closed.
   private var isDraining = false
   private var discarded = 0
 
-  /// How much a client may send after its last response.
+  /// The bytes that a client may send after its last response.
   private static let drainBytes = 1 << 20
 
   init(on connection: HTTPConnection) {

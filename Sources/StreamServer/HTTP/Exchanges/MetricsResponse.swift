@@ -2,11 +2,12 @@ import HTTP
 import StreamProtocol
 import StreamRuntime
 
-/// Metrics: rendered elsewhere, and sent in the turn of the client's user, so that a flood of requests delays no other user.
+/// A response with metrics. They are rendered on a queue, and sent in the turn of the client's user, so that a flood of
+/// requests delays no other user.
 final class MetricsResponse: Exchange {
   private let format: MetricsFormat
   private let hasStreams: Bool
-  /// Rendered, and not sent: it waits for the client's turn, and for former responses to be read.
+  /// The rendered body until it is sent: it waits for the client's turn, and for former responses to be read.
   private var text: [UInt8]?
 
   init(_ request: HTTPRequest, _ format: MetricsFormat, hasStreams: Bool, on connection: HTTPConnection) {
@@ -36,7 +37,7 @@ final class MetricsResponse: Exchange {
 
   override func didWriteAll() { if text != nil, !connection.hasUnsent { connection.waitForTurn() } }
 
-  /// Sends the body, unless former responses are unread: it is one array for all clients that way.
+  /// Sends the body, unless former responses are unread: all clients then share one array.
   override func takeTurn() -> Bool {
     guard !connection.hasUnsent, let text = text.take() else { return false }
     if let sentence = connection.excess(adding: text.count) {
@@ -60,7 +61,7 @@ final class MetricsResponse: Exchange {
     head.add("Vary", "Accept")
   }
 
-  /// The body was not rendered, or the responses before it were not read.
+  /// The body was not rendered in time, or the responses before it were not read.
   override func timeIsOver() {
     guard text == nil else { return connection.checkReading() }
     connection.respond(

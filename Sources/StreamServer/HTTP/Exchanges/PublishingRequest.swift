@@ -8,20 +8,20 @@ import StreamRuntime
 /// The socket is read while few of its values wait, so that the flow control of the transport is the publisher's credit.
 final class PublishingRequest: Exchange {
   private let publication: Publication
-  /// Each line is a value.
+  /// Whether each line is a value.
   private let hasLines: Bool
   private var decoder: BodyDecoder
-  /// A value in part.
+  /// The received part of a value.
   private var part: [UInt8] = []
   /// The examination of that part, if the stream requires JSON: a large value is examined in slices.
   private var examination = JSONSyntax.Examination()
-  /// The client has ended its sending side within the body.
+  /// Whether the client has closed its sending end within the body.
   private var isCut = false
-  /// Values that the source was given.
+  /// The number of values that the source was given.
   private var count: UInt64 = 0
-  /// The most values that were in the stream when last looked at.
+  /// The highest number of values that the stream was known to have.
   private var stored: UInt64 = 0
-  /// Why the stream of this process cannot hold a value that the former process read.
+  /// The rejection of a value that the former process has read, and that the stream of this process cannot hold.
   private var refusal: Rejection?
 
   private init(
@@ -52,11 +52,11 @@ final class PublishingRequest: Exchange {
     return publishing
   }
 
-  /// Carried by other threads, looked into by the connection's loop alone.
+  /// Other threads carry it. Only the connection's loop reads it.
   private final class Waker: @unchecked Sendable { weak var request: PublishingRequest? }
 
   private var stream: ServedStream { publication.stream }
-  /// Nothing more of the body will arrive: all of it is here, or it was cut off.
+  /// Whether no more of the body will arrive: it is complete, or was cut off.
   private var isComplete: Bool { decoder.isDone || isCut }
 
   override var publishedStream: ServedStream? { stream }
@@ -76,7 +76,7 @@ final class PublishingRequest: Exchange {
 
   // MARK: The body
 
-  /// What the head has brought already.
+  /// Publishes an empty body, which is complete with the head.
   func readEmptyBody() {
     guard isComplete else { return }
     do throws(Rejection) {
@@ -115,14 +115,14 @@ final class PublishingRequest: Exchange {
   override func inputEnded() {
     guard !isComplete else { return }
     isCut = true
-    part = []  // a value in part is dropped
+    part = []  // an incomplete value is dropped
     passOn()
     answer()
   }
 
   /// Takes a part of the body in.
-  /// - Throws: 413 for a value that the stream cannot hold, 422 for one that is not JSON, if the stream requires that; what
-  ///   comes before it is taken.
+  /// - Throws: 413 for a value that the stream cannot hold, 422 for one that is not JSON, if the stream requires that;
+  ///   the values before it are taken.
   private func take(_ bytes: Span<UInt8>) throws(Rejection) {
     guard hasLines else { return try append(bytes) }
     var start = 0
@@ -145,7 +145,8 @@ final class PublishingRequest: Exchange {
     if stream.wantsJSON, !isExaminedWell() { throw malformed() }
   }
 
-  /// Whether what there is of the first value may be the beginning of a byte order mark, which is no part of a text.
+  /// Whether the received part of the first value may be the beginning of a byte order mark, which is not part of a
+  /// text.
   private var mayBeMark: Bool {
     part.count < 3 && [0xEF, 0xBB, 0xBF].starts(with: part) && count == 0 && publication.arrived.isEmpty
       && EventEncoding.Content(ofType: stream.configuration.type) != .binary
@@ -158,12 +159,12 @@ final class PublishingRequest: Exchange {
 
   private func malformed() -> Rejection { rejection(.unprocessableContent, stream.refuseMalformed()) }
 
-  /// The rejection names the number of the next value.
+  /// A rejection. If lines are values, it names the number of the next one.
   private func rejection(_ status: Status, _ sentence: String) -> Rejection {
     Rejection(status, hasLines ? "value \(count + UInt64(publication.arrived.count) + 1): \(sentence)" : sentence)
   }
 
-  /// Lines of white space, such as an empty one at the end, are no values.
+  /// Lines of white space, such as an empty one at the end, are not values.
   private func endLine() throws(Rejection) {
     if part.last == UInt8(ascii: "\r") { part.removeLast() }
     if !part.isWhiteSpace { try endValue() }
@@ -194,7 +195,7 @@ final class PublishingRequest: Exchange {
   }
 
   private func countStored(_ status: PublishSource.PublishStatus) {
-    // A stream that has ended takes no values, and those that it was given before may be lost.
+    // A stream that has ended takes no values, and the values that it was given before may be lost.
     if publication.obstacle == nil { stored = max(stored, count - UInt64(status.heldCount)) }
   }
 
@@ -206,7 +207,7 @@ final class PublishingRequest: Exchange {
     _ = connection.flush()
   }
 
-  /// Answers if there is an answer, or waits: for the rest of the body, or for room in the stream.
+  /// Answers if the request is finished. Otherwise waits for the rest of the body, or for room in the stream.
   private func answer() {
     guard let status = publication.status else { return }
     if let obstacle = publication.obstacle {
@@ -228,8 +229,8 @@ final class PublishingRequest: Exchange {
   /// Ends the request with an error, which says how many values are in the stream.
   ///
   /// - Parameters:
-  ///   - isLost: values that are not there yet never will be.
-  ///   - isLast: the connection ends with the answer.
+  ///   - isLost: whether the values that the stream does not have yet are lost.
+  ///   - isLast: whether the connection ends with the answer.
   private func end(_ rejection: Rejection, isLost: Bool = false, isLast: Bool = false) {
     publication.leave()
     connection.respond(
@@ -327,7 +328,7 @@ final class PublishingRequest: Exchange {
 }
 
 extension HTTPRequest {
-  /// The request, after which the connection may end.
+  /// The same request; without `keeps`, the connection ends after it.
   fileprivate func keeping(_ keeps: Bool) -> HTTPRequest {
     HTTPRequest(
       isHead: false, keepsConnection: keepsConnection && keeps, allowsChunks: allowsChunks,

@@ -2,13 +2,13 @@ import HTTP
 import StreamProtocol
 import StreamRuntime
 
-/// A response with one event of a known size, from the log or from the state: too large to be copied beside them. The
+/// A response with one event of a known size, from the log or from the state. The event is too large to be copied. The
 /// connection takes the next request after it.
 final class SingleEventResponse: Exchange {
   private let name: String
-  /// A part of the event is missing, which only the connection's end can say.
+  /// Whether a part of the event is missing. Only the connection's end can show that to the client.
   private var isCutOff = false
-  /// The connection ends with the response, at the latest after a while.
+  /// Whether the connection ends with the response, at the latest after `drainTime`.
   private var isLast = false
 
   init(_ request: HTTPRequest, _ name: String, on connection: HTTPConnection) {
@@ -19,7 +19,7 @@ final class SingleEventResponse: Exchange {
   private static let encoding: EventFormat.Encoding = .body(
     EventEncoding(.raw, .binary, hasEnvelope: false)!, .init(isChunked: false, isNamed: false))
 
-  /// - Parameter id: of the event, whose size the head has.
+  /// - Parameter id: the id of the event, whose size the head has.
   func begin(on stream: ServedStream, from start: SubscribeOptions.Start, id: UInt64) {
     resume()
     connection.subscribe(
@@ -29,7 +29,7 @@ final class SingleEventResponse: Exchange {
     if connection.subscriptions[RequestID(1)].map({ $0.cursor.position != id }) == true { cutOff() }
   }
 
-  /// Ends without the event, which is not there any more.
+  /// Ends the response without the event, which does not exist any more.
   func cutOff() {
     guard isInProgress, let subscription = connection.subscriptions[RequestID(1)] else { return }
     isCutOff = true

@@ -3,7 +3,7 @@ import Reactive
 import StreamProtocol
 import StreamRuntime
 
-/// A response whose body is events: of one stream or of several, until it ends. It is the connection's last.
+/// A response whose body is the events of one stream or of several. It is the connection's last response.
 ///
 /// Space in the socket is its credit: it demands everything while it can be written, and nothing while it cannot.
 final class StreamingResponse: Exchange {
@@ -11,15 +11,15 @@ final class StreamingResponse: Exchange {
   private let isChunked: Bool
   private let firstName: String
   private let otherNames: [String]  // empty as a rule: an idle client costs no array
-  /// False: ends once it has sent all that was there when it began.
+  /// False: the response ends once it has sent all events that existed when it began.
   private let follows: Bool
-  /// The head is written: a failure cannot change the status any more.
+  /// Whether the head is written: a failure cannot change the status any more.
   private var hasBegun = false
-  /// A part of an event is sent, and its rest will not be.
+  /// Whether a part of an event was sent whose rest will not be.
   private var isCut = false
   /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
   private var ended: [RequestID: UInt64] = [:]
-  /// Why the response is to end once the subscription that caused it is removed.
+  /// The reason with which the response ends, once the subscription that caused it is removed.
   private var ending: (reason: String, isClean: Bool)?
 
   /// - Parameter names: at least one.
@@ -32,23 +32,24 @@ final class StreamingResponse: Exchange {
     super.init(request, on: connection)
   }
 
-  /// In the order of the request; the subscription to the first has the request ID 1, and so on.
+  /// The names of the streams, in the order of the request. The subscription to the first has the request ID 1, and so
+  /// on.
   private var names: [String] { [firstName] + otherNames }
   override var requestCount: Int { 1 + otherNames.count }
   private var isEventStream: Bool { encoding.format == .serverSentEvents }
   private var coding: EventFormat.BodyCoding { .init(isChunked: isChunked, isNamed: !otherNames.isEmpty) }
 
-  /// Where a subscription of the response begins.
+  /// The start of a subscription of the response.
   struct Start {
     var from: SubscribeOptions.Start
-    /// Events before the first one that the client has missed; nil: those that `from` shows.
+    /// Events before the first one that the client has missed; nil: as `from` shows.
     var missed: Gap?
-    /// The id from which on a state is read.
+    /// The id from which a state is read.
     var first: UInt64 = 0
   }
 
   /// Subscribes to the next stream.
-  /// - Returns: false if that is refused, which is the response.
+  /// - Returns: false if the subscription is refused. The refusal then is the response.
   func subscribe(
     to stream: ServedStream, _ index: Int, as encoding: EventEncoding, from start: Start, _ query: StreamQuery
   ) -> Bool {
@@ -73,7 +74,7 @@ final class StreamingResponse: Exchange {
     for subscription in connection.subscriptions where subscription.machine.demand == .none { finish(subscription) }
   }
 
-  /// The id before the first event of the response; nil: the state begins with the event that it has.
+  /// The id before the first event of the response; nil: there is none, as at the beginning of a state.
   private var positionBeforeFirstEvent: UInt64? {
     guard let subscription = connection.subscriptions[RequestID(1)], subscription.cursor.position > 0 else {
       return nil
@@ -89,7 +90,7 @@ final class StreamingResponse: Exchange {
     return head
   }
 
-  /// Adds a part of the body that is no event.
+  /// Adds a part of the body that is not an event.
   private func write(_ text: String) {
     ByteWriter.append(to: &connection.output) { writer in
       if isChunked { Chunk.writeHeader(byteCount: text.utf8.count, to: &writer) }
@@ -98,9 +99,9 @@ final class StreamingResponse: Exchange {
     }
   }
 
-  // MARK: While it goes out
+  // MARK: Sending
 
-  /// Nothing follows the connection's last request.
+  /// Drops input: no request follows the connection's last one.
   override func read(_ bytes: Span<UInt8>, _ offset: inout Int) { offset = bytes.count }
 
   override func label(of subscription: StreamSubscription) -> EventLabel? {
@@ -126,7 +127,7 @@ final class StreamingResponse: Exchange {
     connection.remove(subscription)
   }
 
-  /// Shows that an idle event stream is alive: not one with events that wait for space in the socket or for their turn.
+  /// Sends a comment in an idle event stream, unless events wait for space in the socket or for their turn.
   override func timeIsOver() {
     guard isEventStream else { return }
     let (now, sentAt, longest) = (worker.loop.now, connection.sentAt, connection.times.silence)
@@ -166,13 +167,13 @@ final class StreamingResponse: Exchange {
     connection.finishClosing()
   }
 
-  /// Ends the response. One that ends within an event has nothing after that part: a reason would be taken for a line of
-  /// the event, and an event stream's client ignores an event that is not complete.
+  /// Ends the response. Within an event, nothing follows the sent part: a reason would become a line of the event. The
+  /// client of an event stream ignores an incomplete event.
   ///
   /// - Parameters:
-  ///   - isClean: the client has all that it may have. Otherwise the body stays without an end, so that a client sees that
-  ///     it is not complete; an event stream gives the reason instead.
-  ///   - milliseconds: after that long the client is to connect again.
+  ///   - isClean: whether the client has all that it may have. Otherwise the body stays without an end, so that a
+  ///     client sees that it is incomplete. An event stream gives the reason instead.
+  ///   - milliseconds: the time after which the client connects again.
   private func end(_ reason: String, isClean: Bool, retry milliseconds: Int? = nil) {
     if connection.isWithinEvent() { isCut = true }
     connection.endSubscriptions()
@@ -214,7 +215,7 @@ final class StreamingResponse: Exchange {
       response.ended[RequestID(UInt32(index + 1))] = id
     }
     connection.begin(response)
-    // One that cannot be restored ends the response.
+    // A subscription that cannot be restored ends the response.
     response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
     for saved in subscriptions where response.isInProgress { connection.restore(saved) }
     response.isCut = false
@@ -229,7 +230,8 @@ final class StreamingResponse: Exchange {
 }
 
 extension StreamSubscription {
-  /// Whether it may have been sent everything. What waits for one with a filter may not fit it.
+  /// Whether the subscription may have been sent everything. Events that wait for one with a filter may not fit the
+  /// filter.
   fileprivate var mayBeWithoutEvents: Bool {
     switch state {
     case .idle, .waiting, .updating, .ended: true

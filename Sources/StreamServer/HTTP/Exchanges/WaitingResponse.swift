@@ -2,14 +2,14 @@ import HTTP
 import StreamProtocol
 import StreamRuntime
 
-/// A response that waits for the first, or for a newer, event of one stream: with a subscription that notifies it.
+/// A response that waits for the first event of a stream, or for a newer one. A subscription notifies it.
 final class WaitingResponse: Exchange {
   private let name: String
   /// The If-None-Match field.
   private let condition: String?
-  /// The event that is not new; nil: none is there.
+  /// The id of the event that is not new; nil: there is none.
   private var knownID: UInt64?
-  /// Only a newer event ends the wait. Otherwise it is for a system stream to be rendered.
+  /// Whether only a newer event ends the wait. Otherwise it ends once a system stream is rendered.
   private let isForNewer: Bool
   /// When the wait is over, in nanoseconds of the monotonic clock.
   private let deadline: UInt64
@@ -34,7 +34,7 @@ final class WaitingResponse: Exchange {
     connection.remove(subscription)
     let event = NewestEvent.newest(of: stream).event
     let isKnown = event.map { has($0.id) } ?? false
-    // A system stream has been rendered, and shows what it showed before.
+    // The system stream was rendered without a newer event.
     if let event, isKnown, isForNewer, stream.feed != nil {
       knownID = event.id
       return subscribe(to: stream, from: .after(id: event.id))
@@ -43,7 +43,7 @@ final class WaitingResponse: Exchange {
     connection.respond(with: event, of: stream, request, isKnown: isNamed)
   }
 
-  /// Whether the client has an event, which is no news then. `*` names what there was when the request came.
+  /// Whether the client has an event already. `*` names the event that existed when the request came.
   private func has(_ id: UInt64) -> Bool {
     guard let condition, !EntityTag.isAny(condition) else { return id == knownID }
     return EntityTag(eventID: id).isNamed(by: condition)
@@ -96,7 +96,7 @@ final class WaitingResponse: Exchange {
         isForNewer: saved.flags & 1 != 0, deadline: connection.worker.loop.now + min(saved.wait, longest),
         on: connection)
       connection.begin(response)
-      // What has come since the request was made is new, too.
+      // Events that have come since the request are new, too.
       let end = stream.log.read { storage, _ in storage.endPosition }
       response.subscribe(
         to: stream,

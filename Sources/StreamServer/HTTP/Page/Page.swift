@@ -8,8 +8,8 @@ enum Page {
   /// The tag of the document.
   static let tag = EntityTag(digest: sha256(body).prefix(8).reduce(0) { $0 << 8 | UInt64($1) })
 
-  /// What the document may do: run its own script and style, and request resources of this server. Nothing is written
-  /// as markup, so that no stream's name or event becomes a part of the document.
+  /// The policy of the document: it may run its own script and style, and request resources of this server. Nothing is
+  /// written as markup, so that no stream's name or event becomes a part of the document.
   static let securityPolicy = [
     "default-src 'none'", "script-src '\(source(script))'", "style-src '\(source(style))'", "img-src data:",
     "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",

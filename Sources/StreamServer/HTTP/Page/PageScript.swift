@@ -1,5 +1,5 @@
 extension Page {
-  /// The script. Whatever comes from the server is set as text.
+  /// The script. It sets all data of the server as text.
   static let script = tableScript + connectionScript + panelScript
 
   /// Texts, charts and the table.

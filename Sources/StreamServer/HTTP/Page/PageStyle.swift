@@ -1,5 +1,5 @@
 extension Page {
-  /// The style sheet. In narrow windows a stream is two lines, without what its panel shows as well.
+  /// The style sheet. In narrow windows a stream has two lines, without the values that its panel shows as well.
   static let style = #"""
 
     :root {
