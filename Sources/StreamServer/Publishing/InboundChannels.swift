@@ -3,7 +3,7 @@ import Events
 import RSocket
 import Reactive
 
-/// The state of a named publisher.
+/// The numbers of a named publisher's values, and its credit for confirmations.
 struct InboundNumbering: Sendable, Equatable {
   var name: [UInt8]
   /// The number of the next value.
@@ -13,7 +13,7 @@ struct InboundNumbering: Sendable, Equatable {
   /// The last confirmed number.
   var confirmed: UInt64
 
-  /// The state with additional credit for confirmations.
+  /// The same numbers, with additional credit for confirmations.
   func granted(_ count: UInt32) -> Self {
     var more = self
     more.demand = Credit.sum(demand, count)
@@ -24,7 +24,7 @@ struct InboundNumbering: Sendable, Equatable {
 /// One REQUEST_CHANNEL: its received values, and its credit.
 final class InboundChannel: @unchecked Sendable {  // confined to its connection's loop
   let id: StreamID
-  /// Has the values of the current read.
+  /// The publication, with the values of the current read.
   let publication: Publication
   private(set) var isComplete = false
   /// Its bytes that wait in the publish source, and the bytes by which they exceed its share.
@@ -35,7 +35,7 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   private var receivedCount = 0
   /// For a named publisher: its next number, and its credit for confirmations.
   private(set) var named: InboundNumbering?
-  /// Its largest value since the last grant, and before; the latter decays.
+  /// The bytes of its largest value since the last grant, and before it. The latter number decays.
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
@@ -47,7 +47,7 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   var stream: ServedStream { publication.stream }
 
   /// Receives values, up to the first one that the stream refuses.
-  /// - Returns: why it refuses that value; nil: all were received.
+  /// - Returns: the reason why it refuses that value, as a sentence; nil: all were received.
   func arrive(_ values: some Sequence<UnsafeRawBufferPointer>) -> String? {
     let before = publication.arrived.count
     var refusal: String?
@@ -65,7 +65,8 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
     return refusal
   }
 
-  /// The number of the value that was refused, or of the next one: by the publisher's own count, or the request's.
+  /// The number of the value that was refused, or of the next one: in the numbers of a named publisher, or from the
+  /// request on.
   var nextNumber: UInt64 { named?.next ?? UInt64(receivedCount + 1) }
 
   /// Adds a named publisher's credit for confirmations.
@@ -179,7 +180,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     }
   }
 
-  /// Its data is the first value.
+  /// A publisher without a name begins. The data of its request is the first value.
   private func begin(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ data: [UInt8], isComplete: Bool
   ) {
@@ -206,7 +207,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     if isComplete { channel.complete() }
   }
 
-  /// - Parameter numbering: of a named publisher, from its request.
+  /// - Parameter numbering: the numbers of a named publisher, from its request.
   private func join(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ numbering: InboundNumbering? = nil,
     isRestored: Bool = false, unsettled: UnsettledValues = .init()
@@ -347,7 +348,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
 
   /// The channels that another process continues, with their values that wait for space.
   ///
-  /// - Parameter sentence: ends a channel some of whose values may still be between it and its stream.
+  /// - Parameter sentence: the error for a channel of which values may still be on their way into the stream.
   func save(ending sentence: String) -> [SavedConnection.Channel] {
     worker.loop.assertOnLoop()
     return ids.compactMap { id in
@@ -385,7 +386,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       stream.refusal(of: value.span).map { (index, $0) }
     }
     if let (index, sentence) = refused.first {
-      // The earlier ones stay, as those of a publisher that sends it now.
+      // The values before it stay, as if the publisher sent the refused one now.
       channel.publication.arrived = EventBatch(Array(held.values[..<index]))
       _ = channel.passOn()
       connection.machine.sendError(saved.id, .invalid, "a value that was received before a restart: \(sentence)")
@@ -416,7 +417,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     (heldBytes, excessBytes) = (0, 0)
   }
 
-  /// The channels without a reply, sorted.
+  /// The ids of the channels without a reply, sorted.
   var ids: [StreamID] { channels.keys.sorted() }
 
   private func forget(_ channel: InboundChannel) {

@@ -1,23 +1,23 @@
 import Events
 
-/// Why a stream takes no values, or no more values, of a publisher.
+/// The reason why a stream takes no values, or no more values, of a publisher.
 enum PublishingObstacle: Error, Equatable {
-  /// Its source is not its publishers.
+  /// The stream's source is not its publishers.
   case acceptsNoValues
-  /// Its access rules do not admit the client.
+  /// The stream's access rules do not admit the client.
   case forbidden
-  /// Values of other publishers wait in it.
+  /// Values of other publishers wait in the stream.
   case noRoom
   /// The user has `count` named publishers, and `free` of ``PublisherMarks/capacity`` are left for all.
   case tooManyNames(count: Int, free: Int)
-  /// Another publisher has the name, or its values wait; or the stream is being changed. Temporary.
+  /// Another publisher has the name, its values wait, or the stream is being changed. Temporary.
   case nameInUse
-  /// It was removed while values were published.
+  /// The stream was removed while values were published.
   case notServed
-  /// It has got another source.
+  /// The stream has another source now.
   case acceptsNoMoreValues
   case hasEnded
-  /// It was changed before it had stored all values.
+  /// The stream was changed before it had stored all values.
   case hasLostValues
 
   /// Whether nothing was published: the request is refused, which is counted and reported.
@@ -30,7 +30,7 @@ enum PublishingObstacle: Error, Equatable {
 }
 
 extension Connection {
-  /// What the client gets for an obstacle.
+  /// The failure that the client gets for an obstacle.
   func failure(_ obstacle: PublishingObstacle, of stream: ServedStream) -> RequestFailure {
     let name = stream.name
     return switch obstacle {
@@ -49,7 +49,7 @@ extension Connection {
     }
   }
 
-  /// Where a client's values for a stream go.
+  /// The source that takes a client's values for a stream.
   func publishSource(of stream: ServedStream) throws(PublishingObstacle) -> PublishSource {
     guard let source = stream.publishSource else { throw .acceptsNoValues }
     guard admits(stream.configuration.write) else { throw .forbidden }
@@ -62,17 +62,17 @@ final class Publication {
   let stream: ServedStream
   let source: PublishSource
   let queue: PublishQueue
-  /// Values that were received, and not given to the source yet.
+  /// The received values that the source was not given yet.
   var arrived = EventBatch()
-  /// What the source said last of the values that it was given; nil before the first.
+  /// The last status of the values that the source was given; nil before the first.
   private(set) var status: PublishSource.PublishStatus?
 
   init(_ stream: ServedStream, _ source: PublishSource, _ queue: PublishQueue) {
     (self.stream, self.source, self.queue) = (stream, source, queue)
   }
 
-  /// Gives the source what has arrived.
-  /// - Parameter isComplete: no value follows.
+  /// Gives the received values to the source.
+  /// - Parameter isComplete: whether no value follows.
   func passOn(isComplete: Bool) -> PublishSource.PublishStatus {
     var values = EventBatch()
     swap(&values, &arrived)
@@ -87,27 +87,27 @@ final class Publication {
     return status
   }
 
-  /// Why the stream takes no more values.
+  /// The reason why the stream takes no more values; nil: it takes more.
   var obstacle: PublishingObstacle? {
     guard let status else { return nil }
     return status.hasEnded ? .hasEnded : status.hasLostValues ? .hasLostValues : nil
   }
 
-  /// Why the client may publish no more, after a change of the stream or of its access.
+  /// The reason why the client may publish no more after a change of the stream or of its access; nil: it may.
   func obstacle(for connection: Connection) -> PublishingObstacle? {
     if connection.worker.streams[stream.name] !== stream { return .notServed }
     if stream.publishSource !== source { return .acceptsNoMoreValues }
     return connection.admits(stream.configuration.write) ? nil : .forbidden
   }
 
-  /// Takes back the values that wait for room, for the next process. The stream saves those that it was given, unless
-  /// something between it and its publishers may still hold them: then the request cannot continue.
+  /// Takes back the values that wait for room, for the next process. The stream saves the values that it was given. If
+  /// an operator between it and its publishers may still hold some, the request cannot continue.
   func withdraw() -> (values: EventBatch, unsettled: UnsettledValues, continues: Bool) {
     let values = source.withdraw(queue)
     let unsettled = source.unsettled(of: queue)
     return (values, unsettled, unsettled.count == 0 || stream.hasAll(of: source))
   }
 
-  /// Its values stay.
+  /// The publisher leaves; its values stay.
   func leave() { source.leave(queue) }
 }

@@ -1,7 +1,7 @@
 import StreamRuntime
 import Events
 
-/// Values of one publisher that a stream was given and has not stored.
+/// Values of one publisher that a stream was given, and has not stored.
 struct UnsettledValues: Equatable, Sendable {
   var count = 0
   var byteCount = 0
@@ -11,18 +11,18 @@ struct UnsettledValues: Equatable, Sendable {
 final class PublishQueue: @unchecked Sendable {  // every access is under that lock
   /// The values that wait for a batch.
   private(set) var values = EventBatch()
-  /// The part of the batch that the stream has not settled yet by requesting the next one.
+  /// The queue's part of the batch that the stream has not settled yet by requesting the next one.
   private var unsettledCount = 0
   private var unsettledBytes = 0
   /// Notifies the publisher's loop; `nil` for a disconnected publisher, and for values without confirmation.
   var wake: (@Sendable () -> Void)?
-  /// Whether its loop is reading its status, or was notified to.
+  /// Whether its loop is reading its status, or was notified to read it.
   private var isWatched = true
   /// `heldCount` at its loop's last read.
   private var seenCount = 0
   /// Whether the publisher has sent COMPLETE.
   private var isComplete = false
-  /// For a named publisher.
+  /// The key of a named publisher.
   let key: PublisherKey?
   /// For a named publisher: the number of the last value in a batch; its waiting values follow in order.
   private(set) var takenNumber: UInt64
@@ -33,7 +33,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
 
   /// - Parameters:
   ///   - number: for a named publisher, of the last value that the stream has.
-  ///   - unsettled: values after it that a former process gave to the stream, which waits with them for space.
+  ///   - unsettled: values after it that a former process gave to the stream, where they wait for space.
   init(
     wake: (@Sendable () -> Void)?, key: PublisherKey? = nil, after number: UInt64 = 0,
     unsettled: UnsettledValues = .init()

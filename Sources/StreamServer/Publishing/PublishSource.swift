@@ -6,11 +6,12 @@ import StreamRuntime
 
 // The flow of published values. Each REQUEST_CHANNEL has a queue in the `PublishSource` of its stream. A connection
 // passes on the values of one read, one batch per channel. The thread that adds values or demand delivers while there
-// are both, outside the lock, one thread at a time: a second one leaves its values to the first, which after some
-// batches passes the work to the loop of another publisher, so that no loop works for others for long. A stream that
+// are both, outside the lock, one thread at a time. A second thread leaves its values to the first. After some batches,
+// the first passes the work to the loop of another publisher, so that no loop works for others for long. A stream that
 // drops requests the next batch at once, so values pass within the read that brought them, and no queue fills. In a
 // stream that waits for its slowest subscriber, values stay in the queues, which are limited by the publishers' credit.
-// A large batch is delivered on a queue of its own: an event of 8 MB can take 80 ms to its stream, which no loop has.
+// A large batch is delivered on a queue of its own: an event of 8 MB can take 80 ms until the stream has it, which is
+// too long for a loop.
 //
 // A batch is settled when the stream requests the next one. Until then its values count as held: they may wait for
 // space in the log.
@@ -19,7 +20,7 @@ import StreamRuntime
 ///
 /// One value is a batch of events, which is one unit of demand. Operators can be placed between it and its stream:
 /// `server.add(configuration, source: values.map { … }, publishSource: values)`. It has one subscriber at a time, and a
-/// new one only when the server replaces the stream's pipeline; otherwise that one gets an empty publisher. It never
+/// new one only when the server replaces the stream's pipeline. Any other one gets an empty publisher. It never
 /// completes; when it is cancelled, its publishers receive the end of the stream. An operator that makes new batches
 /// must keep their `checkpoint`: without it, a restarted stream has lost the numbers of named publishers.
 ///
@@ -52,10 +53,10 @@ public final class PublishSource: Publisher, Sendable {
 
   /// Batches that one thread delivers in a row while others add values.
   private static let batchesInARow = 8
-  /// Bytes of a batch that no loop delivers: those of one value, or of several that have waited together. The most laborious
-  /// JSON takes 10 ns per byte until its key is read, and the slice of a loop is 5 ms.
+  /// The bytes of a batch from which on no loop delivers it. Such a batch has one value, or several that have waited
+  /// together. The most laborious JSON takes 10 ns per byte until its key is read, and the slice of a loop is 5 ms.
   static let largeBatchBytes = 256 << 10
-  /// Serial for all streams, so that at most one thread competes with the loops.
+  /// The queue for large batches: serial for all streams, so that at most one thread competes with the loops.
   private static let largeBatches = DispatchQueue(label: "large batches")
 
   /// A batch on its way to the subscriber of a generation.
@@ -74,9 +75,9 @@ public final class PublishSource: Publisher, Sendable {
     var generation = 0
     var subscriber: AnySubscriber<EventBatch, Never>?
     var demand = Subscribers.Demand.none
-    /// Whether a thread is inside `receive`.
+    /// Whether a thread is inside `receive`, or a large batch waits for its thread.
     var isDelivering = false
-    /// A batch that is too large for the loops, until its thread takes it.
+    /// A batch that is too large for the loops, until a thread of the queue takes it.
     var large: Delivery?
     var publishers: [ObjectIdentifier: PublishQueue] = [:]
     /// Queues with values, the next one first.
@@ -158,7 +159,7 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: From the server
 
-  /// - Parameter limits: of the stream's log.
+  /// - Parameter limits: the limits of the stream's log.
   func open(_ limits: EventLog.Limits) {
     state.withLock { $0.limits = limits }
   }
@@ -173,8 +174,8 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// Takes over the marks of a batch that was published elsewhere: in a stream that hosts share, publishers may change
-  /// hosts. Those of connected publishers stay.
+  /// Takes over the marks of a batch that was published on another host: in a stream that hosts share, publishers may
+  /// change hosts. The marks of connected publishers are not discarded for it.
   package func learn(_ checkpoint: Checkpoint) {
     let marks = PublisherMarks(checkpoint)
     state.withLock { state in
@@ -183,11 +184,11 @@ public final class PublishSource: Publisher, Sendable {
     }
   }
 
-  /// A batch of one publisher's values without those that the stream has already, and the marks of the stream with it.
-  /// For streams that hosts share, whose marks no host knows by itself.
+  /// Returns a batch of one publisher's values without those that the stream has already, with the marks of the stream
+  /// after it. For streams that hosts share: no host knows their marks by itself.
   /// - Parameters:
-  ///   - values: of a source that separates publishers.
-  ///   - checkpoint: of the stream.
+  ///   - values: the values of a source that separates publishers.
+  ///   - checkpoint: the checkpoint of the stream.
   package static let merge: @Sendable (_ values: EventBatch, _ checkpoint: Checkpoint?) -> EventBatch = {
     values, checkpoint in
     guard let (key, number) = PublisherMarks(values.checkpoint).newest else { return values }
@@ -205,8 +206,7 @@ public final class PublishSource: Publisher, Sendable {
     state.withLock { $0.isStopping = true }
   }
 
-  /// Detaches the pipeline, which is being replaced. Values that it was given and has not settled may be lost; their
-  /// publishers are notified.
+  /// Detaches the pipeline, which is being replaced. Unsettled values may be lost; their publishers are notified.
   package func interrupt() {
     let (subscriber, wakes) = state.withLock { state in
       defer {
@@ -240,7 +240,7 @@ public final class PublishSource: Publisher, Sendable {
   // MARK: From publishers, each on its own loop
 
   /// - Parameters:
-  ///   - unsettled: of a publisher that began in another process: values that wait in the stream.
+  ///   - unsettled: for a publisher that began in another process, its values that wait in the stream.
   ///   - wake: called outside the lock, on any thread: the loop must call ``deliver()`` and ``status(of:)``.
   /// - Returns: `nil` while values of disconnected publishers use all the space.
   func join(unsettled: UnsettledValues = .init(), wake: @escaping @Sendable () -> Void) -> PublishQueue? {
@@ -256,9 +256,9 @@ public final class PublishSource: Publisher, Sendable {
   /// As above, for a named publisher.
   ///
   /// - Parameters:
-  ///   - firstNumber: of its first unconfirmed value.
-  ///   - isRestored: whether it began in another process, and the log has all values before that one.
-  ///   - unsettled: of a restored one, values from that one on that wait in the stream.
+  ///   - firstNumber: the number of its first unconfirmed value.
+  ///   - isRestored: whether it began in another process, and the log has all values before `firstNumber`.
+  ///   - unsettled: for a restored publisher, the values from `firstNumber` on that wait in the stream.
   /// - Returns: the queue, the number of the last value that the stream has, the number of the first value to send, and
   ///   whether the stream has a mark of the publisher.
   func join(
@@ -316,10 +316,10 @@ public final class PublishSource: Publisher, Sendable {
   /// The values of the queue that the stream was given, and has not stored.
   func unsettled(of queue: PublishQueue) -> UnsettledValues { state.withLock { _ in queue.unsettled } }
 
-  /// Delivers before a handover, when no further values come: what the stream has, and does not only wait for space with, is
-  /// settled although it asks for no more.
+  /// Delivers before a handover, when no further values come. Settles the values that the stream has stored, although
+  /// it requests no more.
   ///
-  /// - Parameter isStreamFull: it waits with what it was given for space.
+  /// - Parameter isStreamFull: whether values that the stream was given wait for space.
   func settle(isStreamFull: () -> Bool) -> Settling {
     deliver()
     let isFull = isStreamFull()
@@ -334,13 +334,13 @@ public final class PublishSource: Publisher, Sendable {
     return settling
   }
 
-  /// Where the values of a source are when no further ones come.
+  /// The progress of a source's values when no further ones come.
   enum Settling {
-    /// In the stream, or where they wait for room.
+    /// The values are in the stream, or wait for room.
     case settled
-    /// A thread delivers some, which it will end.
+    /// A thread delivers some of them now.
     case delivering
-    /// An operator may hold some, for as long as it likes.
+    /// Some wait for their delivery, or an operator may hold some, without a limit of time.
     case waiting
   }
 
@@ -455,7 +455,7 @@ extension PublishSource.State {
   }
 
   /// The stream has stored its last batch.
-  /// - Returns: notifies the loops of publishers.
+  /// - Returns: the calls that notify the loops of publishers.
   fileprivate mutating func settle() -> [@Sendable () -> Void] {
     var wakes: [@Sendable () -> Void] = []
     for queue in unsettled {
@@ -524,23 +524,23 @@ struct PublishWindow {
   /// The number of connected publishers of the stream.
   let publisherCount: Int
 
-  /// Values of one publisher, however small they are.
+  /// The maximum number of values of one publisher, however small they are.
   static let mostValues = 4096
-  /// Values of a new publisher, whose value sizes are unknown.
+  /// The number of values of a new publisher: their sizes are unknown.
   static let firstValues = 128
-  /// Bytes of one publisher, if all its values are as large as the largest recent one. About 20 times a client's socket
-  /// buffer, so that no publisher waits for a round trip.
+  /// The maximum bytes of one publisher, if all its values are as large as the largest recent one. About 20 times a
+  /// client's socket buffer, so that no publisher waits for a round trip.
   static let bytes = 4 << 20
-  /// Bytes of all publishers of a stream together.
+  /// The maximum bytes of all publishers of a stream together.
   static let totalBytes = 16 << 20
   /// The minimum bytes that a value counts as, for its place in the queue and in the log.
   static let leastValueBytes = 64
 
-  /// Bytes of one publisher's values that may wait, whatever its credit, which was granted before the values grew or
-  /// other publishers joined.
+  /// The maximum bytes of one publisher's values that wait, regardless of its credit: it may have been granted before
+  /// the values grew or other publishers joined.
   var byteCount: Int { min(Self.bytes, Self.totalBytes / max(1, publisherCount)) }
 
-  /// At least 1.
+  /// The number of values that one publisher may be ahead, at least 1.
   func valueCount(largestBytes: Int) -> Int {
     max(1, min(Self.mostValues, bufferEvents, byteCount / max(Self.leastValueBytes, largestBytes)))
   }

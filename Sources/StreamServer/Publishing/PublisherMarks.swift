@@ -17,8 +17,8 @@ struct PublisherKey: Hashable, Sendable {
 /// The number of the last value that a stream has of each named publisher. It is the checkpoint of a stream that
 /// clients publish to, so it is committed with the events.
 ///
-/// Has at most ``capacity`` publishers. For a further one, a finished one of one run is discarded, otherwise, of
-/// the user with the most, the one that has not published for the longest time.
+/// Has at most ``capacity`` publishers. For a further one, a finished publisher of one run is discarded. If there is
+/// none, the user with the most publishers loses the one that has not published for the longest time.
 struct PublisherMarks: Equatable, Sendable {
   private struct Mark: Equatable {
     let key: PublisherKey
@@ -27,10 +27,10 @@ struct PublisherMarks: Equatable, Sendable {
     var isFinished = false
   }
 
-  /// In the order of their last values.
+  /// The marks, in the order of the publishers' last values.
   private var marks: [Mark] = []
 
-  /// The number of publishers that fit into a checkpoint, whatever the length of their names.
+  /// The number of publishers that fit into a checkpoint, regardless of the length of their names.
   static let capacity = 64
   /// "PUBM"; a byte with the version follows. Marks of version 1 have the numbers of users of the machine.
   private static let head: [UInt8] = [0x50, 0x55, 0x42, 0x4D]
@@ -65,7 +65,7 @@ struct PublisherMarks: Equatable, Sendable {
   subscript(key: PublisherKey) -> UInt64? { marks.last { $0.key == key }?.number }
 
   /// Sets the number of a publisher's last value.
-  /// - Parameter isNeeded: whether a publisher must not be discarded; not true for all of them.
+  /// - Parameter isNeeded: whether a publisher must not be discarded; it must not be true for all of them.
   mutating func set(_ key: PublisherKey, to number: UInt64, sparing isNeeded: (PublisherKey) -> Bool) {
     if let last = marks.indices.last, marks[last].key == key {
       marks[last].number = number
@@ -113,7 +113,8 @@ struct PublisherMarks: Equatable, Sendable {
   var checkpoint: Checkpoint? {
     let former = marks.dropLast()
     let marks = former.filter(\.isFinished) + former.filter { !$0.isFinished } + marks.suffix(1)
-    // As long as there are no others, earlier versions read them, too, in the log and in the records of a fleet.
+    // As long as all users have numbers, earlier versions can read the marks, too, in the log and in the records of a
+    // fleet.
     let numbers = marks.compactMap(\.key.user.number)
     let version: UInt8 = numbers.count == marks.count ? 1 : 2
     var bytes = Self.head + [version]
@@ -129,7 +130,7 @@ struct PublisherMarks: Equatable, Sendable {
 
 /// Users in marks of version 2: a byte for the kind, and its content.
 extension ClientUser {
-  /// In version 1; nil: it has no such users.
+  /// The number of the user in version 1; nil: version 1 has no such users.
   fileprivate var number: UInt32? {
     switch self {
     case .uid(let id): id
