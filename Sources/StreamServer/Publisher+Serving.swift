@@ -3,19 +3,19 @@ import Reactive
 import StreamRuntime
 
 extension Publisher where Output == [UInt8] {
-  /// Serves this publisher to other processes: a stream on a Unix socket, each value an event. `StreamClient` has its
-  /// publisher at the other end; any RSocket client can read it.
+  /// Serves this publisher to other processes: a stream on a Unix socket, each value an event. `StreamClient` has the
+  /// publisher of the other end; any RSocket client can read the stream.
   ///
-  /// It has one subscription for all clients, from the first one until the last has ended. Demand: their credit, which
-  /// crosses the socket; one value at a time is requested while any client has credit for it. For several
-  /// streams on one socket, or other limits, create a ``StreamServer``.
+  /// The publisher has one subscription for all clients, from the first client until the last one has ended. Demand:
+  /// the credit of the clients crosses the socket. One value at a time is requested while any client has credit for it.
+  /// For several streams on one socket, or other limits, create a ``StreamServer``.
   ///
   /// - Parameters:
-  ///   - name: The stream's.
-  ///   - path: Of the socket, which only this user can connect to; removed at the end.
+  ///   - name: The name of the stream.
+  ///   - path: The path of the socket, to which only this user can connect. It is removed at the end.
   ///   - replay: Events that a new subscription receives first, unless it sets a position.
   ///   - overflow: What happens to unread events when the buffer is full.
-  /// - Returns: Ends the stream and closes the socket when cancelled or released.
+  /// - Returns: A cancellable that ends the stream and closes the socket when it is cancelled or released.
   /// - Throws: ``StreamServer/AddStreamError`` for a reserved name, `SystemError` for a socket that cannot be created.
   public func serve(
     as name: String, at path: String, replay: Int = 1, overflow: OverflowPolicy = .drop
@@ -36,7 +36,7 @@ extension Publisher where Output == [UInt8] {
 }
 
 extension Publisher where Output: LosslessStringConvertible {
-  /// Serves this publisher to other processes, each value as its text; see the form for bytes.
+  /// Serves this publisher to other processes, each value as its text; see the function for bytes.
   public func serve(
     as name: String, at path: String, replay: Int = 1, overflow: OverflowPolicy = .drop
   ) throws -> AnyCancellable {

@@ -7,7 +7,7 @@ public struct ClientIdentity: Equatable, Sendable {
   public let number: UInt64
   private var proof: Proof?
 
-  /// In one place, because each connection has one.
+  /// One property for both kinds saves memory: each connection has one.
   private enum Proof: Equatable {
     case credentials(PeerCredentials)
     case token(ClientToken)
@@ -19,7 +19,7 @@ public struct ClientIdentity: Equatable, Sendable {
     proof = credentials.map { .credentials($0) } ?? token.map { .token($0) }
   }
 
-  /// Nil for a client without credentials.
+  /// The client's credentials, from the kernel; nil for a client without them.
   public var credentials: PeerCredentials? {
     if case .credentials(let credentials)? = proof { credentials } else { nil }
   }
@@ -37,7 +37,7 @@ extension ClientIdentity {
     credentials.map { "uid \($0.user)" } ?? token.map { "token \"\($0.name)\"" } ?? "a client without credentials"
   }
 
-  /// - Parameter descriptor: of its connection.
+  /// - Parameter descriptor: the descriptor of the client's connection.
   func user(of descriptor: CInt) -> ClientUser {
     token.map { .token($0.name) } ?? ClientUser(credentials, of: descriptor)
   }
@@ -69,14 +69,14 @@ public enum ServerReport: Sendable {
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.
   case connectionLimitReached(Int)
-  /// The client's user has reached its limit of connections: the configured one, or else its share while this number is
-  /// free.
+  /// The client's user has reached its limit of connections: the configured one, or else its share while `left`
+  /// connections are free.
   case userConnectionLimitReached(ClientIdentity, Int, left: Int?)
   /// A client's action, such as `publishes`: for diagnosis, only if details are enabled.
   case clientActs(ClientIdentity, stream: String?, what: String)
   /// Neither an event nor a successful fetch has come for longer than the stream's limit; once for each change.
   case streamStale(stream: String, limit: Duration)
-  /// A stream that was stale is not any more: an event or a fetch has come, or its source is idle.
+  /// A stream is no longer stale: an event or a fetch has come, or its source is idle.
   case streamNotStale(stream: String, isIdle: Bool)
   /// The state of a stream's keys lacks events, and is refused; once for each change.
   case stateIncomplete(stream: String, KeyedState.Incompleteness)

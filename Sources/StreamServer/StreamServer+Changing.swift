@@ -6,7 +6,7 @@ import ReplayLog
 
 /// A change of a stream that keeps its name, its subscriptions, and its log unless stated otherwise.
 public struct StreamChange {
-  /// What feeds a stream.
+  /// The feed of a stream: its source and its publishers.
   public struct Feed {
     let source: AnyPublisher<EventBatch, StreamFailure>
     let publishSource: PublishSource?
@@ -28,12 +28,12 @@ public struct StreamChange {
   let makeLog: ((EventLog) throws -> EventLog)?
 
   /// - Parameters:
-  ///   - configuration: of a served stream, by its name.
+  ///   - configuration: the new configuration of the served stream with its name.
   ///   - feed: replaces its source; nil: the source continues. It is resubscribed to, however, for a log
   ///     whose largest event is smaller.
   ///   - makeLog: returns the log in which the stream continues, with the limits of `configuration` and the ids of its
-  ///     argument, the present log; may return that. nil: the present log, whatever the limits in `configuration`. If it
-  ///     throws, the stream keeps the present log.
+  ///     argument, the present log; it may return that one. nil: the stream keeps the present log, regardless of the
+  ///     limits in `configuration`. If it throws, the stream keeps the present log as well.
   public init(
     _ configuration: StreamConfiguration, feed: Feed? = nil, makeLog: ((EventLog) throws -> EventLog)? = nil
   ) {

@@ -10,8 +10,8 @@ import Synchronization
 
 /// Serves streams over sockets: each source has one subscription, each client reads at the pace of its own credit.
 ///
-/// Thread-safe. Streams can be added at any time, sockets once it has started. It reports through `report` and
-/// writes no log.
+/// Thread-safe. Streams can be added at any time, sockets once the server has started. The server reports through
+/// `report`, and writes no log.
 public final class StreamServer: Sendable {
   /// The reason why a stream cannot be served.
   public enum AddStreamError: Error, Equatable {
@@ -31,7 +31,7 @@ public final class StreamServer: Sendable {
   let accounts = UserAccounts()
   let tokens = ClientTokens()
   let workers: [Worker]
-  /// Until `finishRestore`.
+  /// Whether sources wait for `finishRestore`.
   let sourcesWait: Atomic<Bool>
   /// Held events that `finishRestore` appends.
   let restoredEvents = Locked<[SavedConnections.Waiting]>([])
@@ -39,19 +39,19 @@ public final class StreamServer: Sendable {
   /// The program's configuration, for the server's own user and root; nil: it has none.
   let configuration = Locked<ConfigurationReport?>(nil)
   private let fleet = Locked<FleetConnection?>(nil)
-  /// Over the limits of connections. On the first loop.
+  /// The connections over a limit. On the first loop.
   let refusedConnections: RefusedConnections
   /// The counters of removed streams.
   let retired = Locked(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
-  /// The same in microseconds since the Unix epoch.
+  /// The time of the start, in microseconds since the Unix epoch.
   let startTime = EventLog.wallClock()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
   ///   - restores: whether connections of another process will be restored: no source is subscribed to before
   ///     `finishRestore`.
-  ///   - version: of the program, for `$stats`.
+  ///   - version: the version of the program, for `$stats`.
   ///   - wantsDetails: whether `.clientActs` is reported now; called on the event loops for each such action.
   ///   - report: called on the event loops; must not block.
   /// - Throws: `SystemError` when the process is out of descriptors, `AddStreamError.noMemory`.
@@ -138,7 +138,7 @@ public final class StreamServer: Sendable {
   /// - Parameters:
   ///   - log: with the limits of `configuration`, and used by no other stream; nil: a new one in memory.
   ///   - publishSource: receives the values of clients that `configuration.write` admits; the first publisher of
-  ///     `source`. Used by this stream only, which subscribes at once, whatever `configuration.start` is: clients may
+  ///     `source`. Used by this stream only, which subscribes at once, regardless of `configuration.start`: clients may
   ///     publish while there is no subscription.
   ///   - status: the states of the source, for `$streams`.
   /// - Throws: `AddStreamError`.
@@ -166,22 +166,22 @@ public final class StreamServer: Sendable {
     stream.log.start()
   }
 
-  /// The loop of the timers that check whether streams are stale: few and short.
+  /// The loop of the timers that check whether streams are stale. The checks are few and short.
   var freshnessLoop: EventLoop { workers[0].loop }
 
-  /// Appends events to a stream that do not come from its source: at once, or, while its log is being replaced,
-  /// afterwards. Whether the stream has subscriptions, and what its source does, does not matter. Thread-safe; the order
-  /// of the calls of one thread is kept. Events that the stream's log cannot store are left out and reported.
+  /// Appends events that do not come from the source of their stream: at once, or, while the log is being replaced,
+  /// afterwards. The stream need not have subscriptions, or demand. Thread-safe; the order of the calls of one thread
+  /// is kept. Events that the stream's log cannot store are left out and reported.
   ///
   /// - Parameter batch: may have stamps; see `EventBatch` and `EventLog`.
-  /// - Returns: false, without any effect: there is no such stream, or it is a system stream, or has ended; `finishRestore`
-  ///   is awaited; or an id of the stamps is `EventLog.stampedIDLimit` or higher.
+  /// - Returns: false, without any effect, if there is no such stream, it is a system stream or has ended,
+  ///   `finishRestore` is awaited, or an id of the stamps is `EventLog.stampedIDLimit` or higher.
   public func append(_ batch: EventBatch, to name: String) -> Bool {
     guard !sourcesWait.load(ordering: .acquiring), let stream = streams[name], stream.feed == nil else { return false }
     return stream.append(batch, report: report)
   }
 
-  /// Up to where a fleet's log was read, according to a stream's log; nil: unknown.
+  /// The position up to which a fleet's log was read, according to a stream's log; nil: unknown.
   public func fleetPosition(of name: String) -> [UInt8]? {
     streams[name]?.log.read { storage, _ in storage.fleetPosition }
   }
@@ -191,21 +191,22 @@ public final class StreamServer: Sendable {
     streams[name]?.countValueError()
   }
 
-  /// Counts events that a stream's pipeline has removed, as they are not JSON.
+  /// Counts events that a stream's pipeline has removed because they are not JSON.
   public func countMalformed(of name: String, _ count: Int) {
     streams[name]?.countMalformed(count)
   }
 
   /// The checkpoint in a stream's log, from which its source resumes; nil: none.
-  /// - Parameter isOfEvent: whether the checkpoint is valid only with its events: nil if the log has no events.
+  /// - Parameter isOfEvent: whether the checkpoint is valid only with its events. If so, the result is nil for a log
+  ///   without events.
   public func checkpoint(of name: String, isOfEvent: Bool) -> Checkpoint? {
     streams[name]?.log.read { storage, _ in
       isOfEvent && storage.firstPosition == storage.endPosition ? nil : storage.checkpoint
     }
   }
 
-  /// Stores the events for which a stream's log has no room, in place of its oldest ones. After the server has stopped:
-  /// there are no subscribers that could read those.
+  /// Stores the events for which a stream's log has no room, in place of its oldest ones. Called after the server has
+  /// stopped: no subscriber could read the oldest ones.
   public func storeOverflow(of name: String) { streams[name]?.log.appendOverflow() }
 
   /// The next event's id in a stream's log; nil: there is no such stream.
@@ -213,7 +214,7 @@ public final class StreamServer: Sendable {
     streams[name]?.log.read { storage, _ in storage.endPosition }
   }
 
-  /// The time since the newest event in a stream's log, by the wall clock: less than nothing if that was set back; nil:
+  /// The time since the newest event in a stream's log, by the wall clock; negative if the clock was set back; nil:
   /// there is no such event.
   public func timeSinceLastEvent(of name: String) -> Duration? {
     let newest = streams[name]?.log.read { storage, _ in storage.newestTime }
@@ -225,7 +226,7 @@ public final class StreamServer: Sendable {
     streams[name]?.setRemark(remark)
   }
 
-  /// Shows the program's configuration in `$config`, and whether it is that of the files in `$stats` and the metrics.
+  /// Shows the program's configuration in `$config`, and in `$stats` and the metrics whether it is that of the files.
   package func show(_ report: ConfigurationReport) { configuration.withLock { $0 = report } }
 
   /// The connection to the brokers of the fleet, which `$stats` and the metrics show; nil: there is no fleet.
@@ -268,8 +269,8 @@ public final class StreamServer: Sendable {
     for worker in workers { try worker.loop.start() }
   }
 
-  /// Replaces the tokens of clients over TCP. Connections with another one end. As long as there are none, what clients send
-  /// as a token is ignored. Thread-safe.
+  /// Replaces the tokens of clients over TCP. Connections with another token end. While there are none, the server
+  /// ignores tokens that clients send. Thread-safe.
   public func setTokens(_ tokens: [ClientToken]) {
     self.tokens.replace(by: tokens)
     for worker in workers { worker.loop.execute { worker.reapplyTokens() } }
@@ -426,11 +427,12 @@ final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
-  /// Those in `open` that speak HTTP, and those that are WebSockets. Counted by the connections' own lifetimes.
+  /// The open connections that speak HTTP, and those that are WebSockets. Each connection counts itself while it
+  /// exists.
   let http = Atomic(0)
   let webSocket = Atomic(0)
 
-  /// All connections; those that have sent nothing yet count as RSocket's.
+  /// All connections. A connection that has sent nothing yet counts as one of RSocket.
   var byProtocol: (rsocket: Int, http: Int, webSocket: Int) {
     let (http, webSocket) = (max(0, http.load(ordering: .relaxed)), max(0, webSocket.load(ordering: .relaxed)))
     return (max(0, open.load(ordering: .relaxed) - http - webSocket), http, webSocket)
