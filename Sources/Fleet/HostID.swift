@@ -17,3 +17,10 @@ package struct HostID: Hashable, Sendable {
 
   private init(uncheckedBytes: [UInt8]) { bytes = uncheckedBytes }
 }
+
+extension HostID: CustomStringConvertible {
+  /// 32 hexadecimal digits.
+  package var description: String {
+    bytes.map { byte in (byte < 16 ? "0" : "") + String(byte, radix: 16) }.joined()
+  }
+}

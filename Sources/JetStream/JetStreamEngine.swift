@@ -95,7 +95,7 @@ package final class JetStreamEngine: FleetEngine {
   ///   - loop: the engine is confined to it.
   package init(_ options: JetStreamOptions, on loop: EventLoop) {
     (self.options, self.loop) = (options, loop)
-    names = JetStreamNames(fleet: options.fleet, inbox: JetStreamNames.hexadecimal(HostID.random().bytes))
+    names = JetStreamNames(fleet: options.fleet, inbox: HostID.random().description)
   }
 
   deinit { stop() }

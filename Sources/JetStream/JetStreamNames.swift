@@ -42,7 +42,7 @@ struct JetStreamNames {
     case .heartbeats: "\(prefix)heartbeats"
     case .positions(let shard): "\(prefix)positions.\(shard)"
     case .interest(let shard, let stream): "\(prefix)interest.\(shard).\(Self.token(stream))"
-    case .host(let host): "\(prefix)host.\(Self.hexadecimal(host.bytes))"
+    case .host(let host): "\(prefix)host.\(host)"
     }
   }
 

@@ -34,6 +34,11 @@ import Testing
     #expect(machine.isFetched("s"))
   }
 
+  /// A leader whose name was not heard is shown so.
+  @Test func theIDOfAHostIsWrittenInHexadecimalDigits() {
+    #expect(HostID(Array(0..<16)).map { "\($0)" } == "000102030405060708090a0b0c0d0e0f")
+  }
+
   @Test func demandThatEndsBeforeAStreamIsKnownIsNotShown() {
     #expect(machine.wants("s", true, at: 0) == [] && machine.wants("s", false, at: 0) == [])
     #expect(machine.setStreams([stream()], at: 0) == [])
