@@ -1,10 +1,8 @@
+import StreamRuntime
 import Events
-import Glibc
 import Reactive
 import ReplayLog
-import StreamRuntime
 import Synchronization
-import TestSupport
 import Testing
 
 @testable import StreamServer
@@ -103,51 +101,6 @@ import Testing
     }
     #expect(stream.batches == (1...5).map { [[UInt8($0)]] })
     #expect(publisher.callCount == 0)
-  }
-
-  /// A subscriber that notes on which thread it receives, and waits there until the test lets it go on.
-  private final class Gate: Subscriber, Sendable {
-    let threads = Locked<[pthread_t]>([])
-    let isOpen: Atomic<Bool>
-    private let subscription = Locked<(any Subscription)?>(nil)
-
-    init(_ publishSource: PublishSource, isOpen: Bool) {
-      self.isOpen = Atomic(isOpen)
-      publishSource.subscribe(self)
-      subscription.withLock { $0 }?.request(.max(1))
-    }
-
-    func receive(subscription new: any Subscription) { subscription.withLock { $0 = new } }
-    func receive(_ batch: EventBatch) -> Subscribers.Demand {
-      threads.withLock { $0.append(pthread_self()) }
-      while !isOpen.load(ordering: .acquiring) { usleep(1000) }
-      return .max(1)
-    }
-    func receive(completion: Subscribers.Completion<Never>) {}
-  }
-
-  @Test func noLoopDeliversALargeBatch() async throws {
-    let publishSource = publishSource()
-    let stream = Gate(publishSource, isOpen: false)
-    let publisher = try Publisher(publishSource)
-    let large = [UInt8](repeating: 7, count: PublishSource.largeBatchBytes)
-    let thread = pthread_self()
-    #expect(publisher.publish([large]).heldCount == 1)  // it would hang here
-    #expect(publisher.publish([[1]], isComplete: true).heldCount == 2)
-    #expect(publishSource.settle { false } == .delivering)
-    stream.isOpen.store(true, ordering: .releasing)
-    #expect(try await eventually { publisher.status().isDone })
-    #expect(publishSource.settle { false } == .settled)
-    #expect(stream.threads.withLock { $0.count } == 2)
-    #expect(stream.threads.withLock { $0.first } != thread)
-  }
-
-  @Test func aSmallBatchIsDeliveredWhereItIsPublished() throws {
-    let publishSource = publishSource()
-    let stream = Gate(publishSource, isOpen: true)
-    let publisher = try Publisher(publishSource)
-    #expect(publisher.publish([[UInt8](repeating: 7, count: PublishSource.largeBatchBytes - 1)]).heldCount == 0)
-    #expect(stream.threads.withLock { $0 } == [pthread_self()])
   }
 
   @Test func valuesCountAsHeldUntilTheNextRequest() throws {  // SEMANTICS 36

@@ -38,9 +38,8 @@ extension StreamServer {
   private func settlePublished(
     on loop: EventLoop, until deadline: UInt64, completed: @escaping @Sendable () -> Void
   ) {
-    let settlings = streams.all.compactMap { stream in stream.publishSource?.settle { stream.isFull } }
-    let mayWait = EventLoop.monotonicNow() < deadline
-    guard settlings.contains(where: { $0 == .delivering || mayWait && $0 == .waiting }) else { return completed() }
+    let moving = streams.all.filter { stream in stream.publishSource?.settle { stream.isFull } ?? false }
+    guard !moving.isEmpty, EventLoop.monotonicNow() < deadline else { return completed() }
     _ = loop.schedule(after: Self.settlePeriod) { [self] in
       settlePublished(on: loop, until: deadline, completed: completed)
     }

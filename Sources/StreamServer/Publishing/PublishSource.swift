@@ -1,8 +1,7 @@
-import Dispatch
+import StreamRuntime
 import Events
 import Reactive
 import ReplayLog
-import StreamRuntime
 
 // The flow of published values. Each REQUEST_CHANNEL has a queue in the `PublishSource` of its stream. A connection
 // passes on the values of one read, one batch per channel. The thread that adds values or demand delivers while there
@@ -10,8 +9,6 @@ import StreamRuntime
 // the first passes the work to the loop of another publisher, so that no loop works for others for long. A stream that
 // drops requests the next batch at once, so values pass within the read that brought them, and no queue fills. In a
 // stream that waits for its slowest subscriber, values stay in the queues, which are limited by the publishers' credit.
-// A large batch is delivered on a queue of its own: an event of 8 MB can take 80 ms until the stream has it, which is
-// too long for a loop.
 //
 // A batch is settled when the stream requests the next one. Until then its values count as held: they may wait for
 // space in the log.
@@ -53,18 +50,6 @@ public final class PublishSource: Publisher, Sendable {
 
   /// Batches that one thread delivers in a row while others add values.
   private static let batchesInARow = 8
-  /// The bytes of a batch from which on no loop delivers it. Such a batch has one value, or several that have waited
-  /// together. The most laborious JSON takes 10 ns per byte until its key is read, and the slice of a loop is 5 ms.
-  static let largeBatchBytes = 256 << 10
-  /// The queue for large batches: serial for all streams, so that at most one thread competes with the loops.
-  private static let largeBatches = DispatchQueue(label: "large batches")
-
-  /// A batch on its way to the subscriber of a generation.
-  fileprivate struct Delivery {
-    let subscriber: AnySubscriber<EventBatch, Never>
-    let batch: EventBatch
-    let generation: Int
-  }
 
   fileprivate struct State {
     var separatesPublishers = false
@@ -75,10 +60,8 @@ public final class PublishSource: Publisher, Sendable {
     var generation = 0
     var subscriber: AnySubscriber<EventBatch, Never>?
     var demand = Subscribers.Demand.none
-    /// Whether a thread is inside `receive`, or a large batch waits for its thread.
+    /// Whether a thread is inside `receive`.
     var isDelivering = false
-    /// A batch that is too large for the loops, until a thread of the queue takes it.
-    var large: Delivery?
     var publishers: [ObjectIdentifier: PublishQueue] = [:]
     /// Queues with values, the next one first.
     var ready: [PublishQueue] = []
@@ -320,28 +303,17 @@ public final class PublishSource: Publisher, Sendable {
   /// it requests no more.
   ///
   /// - Parameter isStreamFull: whether values that the stream was given wait for space.
-  func settle(isStreamFull: () -> Bool) -> Settling {
+  /// - Returns: whether values are on their way into the stream.
+  func settle(isStreamFull: () -> Bool) -> Bool {
     deliver()
     let isFull = isStreamFull()
-    let (settling, wakes) = state.withLock { state -> (Settling, [@Sendable () -> Void]) in
-      if state.isDelivering { return (.delivering, []) }
-      if state.demand > .none && !state.ready.isEmpty { return (.waiting, []) }
-      guard !isFull else { return (.settled, []) }
-      if state.isDirect { return (.settled, state.settle()) }
-      return (state.unsettled.isEmpty ? .settled : .waiting, [])
+    let (isMoving, wakes) = state.withLock { state -> (Bool, [@Sendable () -> Void]) in
+      if state.isDelivering || state.demand > .none && !state.ready.isEmpty { return (true, []) }
+      guard !isFull else { return (false, []) }
+      return state.isDirect ? (false, state.settle()) : (!state.unsettled.isEmpty, [])
     }
     for wake in wakes { wake() }
-    return settling
-  }
-
-  /// The progress of a source's values when no further ones come.
-  enum Settling {
-    /// The values are in the stream, or wait for room.
-    case settled
-    /// A thread delivers some of them now.
-    case delivering
-    /// Some wait for their delivery, or an operator may hold some, without a limit of time.
-    case waiting
+    return isMoving
   }
 
   /// Adds values, and delivers them if there is demand.
@@ -391,65 +363,50 @@ public final class PublishSource: Publisher, Sendable {
   /// The actions to perform outside the lock.
   private struct Step {
     var calls: [@Sendable () -> Void] = []
-    var delivery: Delivery?
+    var delivery: (subscriber: AnySubscriber<EventBatch, Never>, batch: EventBatch)?
+    var generation = 0
   }
 
   /// Makes a change, then delivers while there are values and demand, unless another thread does.
   private func drain(_ change: (inout State) -> Void) {
     var step = state.withLock { state in
       change(&state)
-      return state.isDelivering ? Step() : self.step(&state, after: 0)
+      return state.isDelivering ? Step() : Self.step(&state, after: 0)
     }
     var batchCount = 0
     while true {
       for call in step.calls { call() }
-      guard let delivery = step.delivery else { return }
-      let more = delivery.subscriber.receive(delivery.batch)
+      guard let (subscriber, batch) = step.delivery else { return }
+      let more = subscriber.receive(batch)
       batchCount += 1
-      step = state.withLock { state in
-        state.end(delivery, requesting: more)
-        return self.step(&state, after: batchCount)
+      step = state.withLock { [generation = step.generation] state in
+        state.isDelivering = false
+        if state.generation == generation { state.demand += more }
+        return Self.step(&state, after: batchCount)
       }
     }
   }
 
-  private func deliverLarge() {
-    guard let delivery = state.withLock({ state in state.large.take() }) else { return }
-    let more = delivery.subscriber.receive(delivery.batch)
-    drain { $0.end(delivery, requesting: more) }
-  }
-
-  private func step(_ state: inout State, after batchCount: Int) -> Step {
+  private static func step(_ state: inout State, after batchCount: Int) -> Step {
     var step = Step()
     guard state.demand > .none else { return step }
     if !state.unsettled.isEmpty { step.calls = state.settle() }
     guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
     // Marks from before `interrupt` may include lost values.
     guard !state.needsMarks || state.named.isEmpty else { return step }
-    if batchCount >= Self.batchesInARow, let wake = next.wake {
+    if batchCount >= batchesInARow, let wake = next.wake {
       step.calls.append(wake)
       return step
     }
     state.demand -= 1
     state.isDelivering = true
-    let delivery = Delivery(subscriber: subscriber, batch: state.takeBatch(), generation: state.generation)
-    if delivery.batch.byteCount < Self.largeBatchBytes {
-      step.delivery = delivery
-    } else {
-      state.large = delivery
-      step.calls.append { [self] in Self.largeBatches.async { [self] in deliverLarge() } }
-    }
+    step.delivery = (subscriber, state.takeBatch())
+    step.generation = state.generation
     return step
   }
 }
 
 extension PublishSource.State {
-  /// A delivery has returned.
-  fileprivate mutating func end(_ delivery: PublishSource.Delivery, requesting more: Subscribers.Demand) {
-    isDelivering = false
-    if generation == delivery.generation { demand += more }
-  }
-
   fileprivate var window: PublishWindow {
     PublishWindow(bufferEvents: limits.events, publisherCount: publishers.count)
   }
