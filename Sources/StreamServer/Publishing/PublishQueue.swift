@@ -97,7 +97,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   /// - Returns: the bytes of the moved values.
   func take(_ count: Int, _ byteCount: Int, _ room: Int, into batch: inout EventBatch) -> Int {
     var taken = (count: 0, byteCount: 0)
-    if values.count <= count, values.byteCount <= byteCount {
+    if values.count == 1 || values.count <= count && values.byteCount <= byteCount {
       taken = (values.count, values.byteCount)
       if batch.isEmpty { swap(&batch, &values) } else { batch += values }
       values = EventBatch()
