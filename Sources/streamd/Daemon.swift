@@ -174,6 +174,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   /// The configuration's limits, reduced to the available descriptors.
   private static func limits(_ configuration: Configuration, _ journal: Journal) throws(SystemError) -> ServerLimits {
     var limits = configuration.server.limits
+    if let cluster = configuration.cluster { limits.resumeWait = cluster.resumeWait }
     let budget = DescriptorBudget.take()
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)

@@ -31,7 +31,7 @@ extension StreamConfiguration {
     (expectEvery, key) = (stream.expectEvery, stream.key)
     requiresJSON = stream.validate == .json
     jsonCheck = stream.jq != nil || stream.source.kind == "timer" ? .none : stream.source == .publish ? .ends : .whole
-    if stream.share == .fleet { eventByteLimit = Configuration.maximumFleetEventBytes }
+    if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
   }
 }
 

@@ -70,6 +70,7 @@ struct ConfigurationClusterTests {
       shards = 256
       replicas = 5
       shard_bytes = "16MiB"
+      resume_wait = "0s"
       creds = { credential = "creds" }
       ca_file = "\(folder.path("ca.pem"))"
       client_certificate = "\(folder.path("client.pem"))"
@@ -80,7 +81,8 @@ struct ConfigurationClusterTests {
       cluster
         == Configuration.Cluster(
           servers: ["tls://n1.example.org", "tls://[::1]:4223"], name: "prod_2-B", shards: 256, replicas: 5,
-          shardBytes: 16 << 20, login: .creds(Secret(name: "creds", content: String(creds.dropLast()))),
+          shardBytes: 16 << 20, resumeWait: .zero,
+          login: .creds(Secret(name: "creds", content: String(creds.dropLast()))),
           authorities: folder.path("ca.pem"),
           identity: .init(certificate: folder.path("client.pem"), key: folder.path("key"))
         ))

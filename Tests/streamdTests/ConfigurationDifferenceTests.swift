@@ -141,10 +141,12 @@ import Testing
     let cluster = Configuration.Cluster(servers: ["tls://a"], name: "a")
     let other = Configuration.Cluster(
       servers: ["tls://b"], name: "b", shards: 1, replicas: 1, shardBytes: 16 << 20,
-      login: .token(Secret(name: "t", content: "1")), authorities: "/a", identity: .init(certificate: "/c", key: "/k"))
+      resumeWait: .zero, login: .token(Secret(name: "t", content: "1")), authorities: "/a",
+      identity: .init(certificate: "/c", key: "/k"))
     #expect(
       other.changes(from: cluster, applyingAt: .restart) == [
-        "nats", "name", "shards", "replicas", "shard_bytes", "token", "ca_file", "client_certificate", "client_key",
+        "nats", "name", "shards", "replicas", "shard_bytes", "resume_wait", "token", "ca_file", "client_certificate",
+        "client_key",
       ])
   }
 

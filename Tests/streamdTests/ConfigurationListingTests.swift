@@ -97,7 +97,9 @@ import Testing
       replicas = 1
       """#
     #expect(try parse(listing(text)) == parse(text))
-    #expect(try listing(text).contains("\nreplicas = 1\nshard_bytes = \"1GiB\"  # default\nshards = 16  # default\n"))
+    #expect(
+      try listing(text).contains(
+        "\nreplicas = 1\nresume_wait = \"5s\"  # default\nshard_bytes = \"1GiB\"  # default\nshards = 16  # default\n"))
     #expect(try !listing("").contains("[cluster]"))
   }
 

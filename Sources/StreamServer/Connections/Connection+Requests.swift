@@ -171,15 +171,18 @@ extension Connection {
     do throws(RequestFailure) {
       let start = options.from
       let isCurrent = start == .new || refresh(stream)
-      var (position, gap, count) = try stream.log.read { storage, _ in
+      let awaits = follows && stream.configuration.isOfFleet
+      var (position, gap, count, awaitedID) = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Malformed) in
-          let position = try start.position(in: storage, replay: stream.configuration.replay)
+          let position = try start.position(in: storage, replay: stream.configuration.replay, awaits: awaits)
           return (
-            position, start.gap(before: position, in: storage), storage.count(from: position, to: storage.endPosition)
+            position, start.gap(before: position, in: storage), storage.count(from: position, to: storage.endPosition),
+            start.awaitedID(in: storage)
           )
         }
       }.mapError { RequestFailure.invalid($0.sentence) }.get()
-      let extras = try extras(options.filter, isReading: start == .state, of: stream, within: worker.limits)
+      let extras = try extras(
+        options.filter, isNeeded: start == .state || awaitedID > 0, of: stream, within: worker.limits)
       if start == .state, let keys = extras?.beginReading(of: stream, from: first) {
         (position, count) = (first, UInt64(keys))
       }
@@ -193,7 +196,10 @@ extension Connection {
         state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest),
         gap: options.gaps ? missed ?? gap : nil)
       if extras?.reading != nil { machine.readState() }
-      lane.add(insert(request, lane, machine, extras))
+      if awaitedID > 0 { machine.awaitEvent(awaitedID) }
+      let subscription = insert(request, lane, machine, extras)
+      lane.add(subscription)
+      if awaitedID > 0 { limitAwaiting(of: subscription) }
       worker.trace(
         identity, stream: stream.name,
         isSingle
@@ -208,14 +214,32 @@ extension Connection {
   /// The extras of a subscription, which joins the others with its filter.
   /// - Parameter limits: the limits for the filter of a new subscription; nil: the subscription exists already.
   private func extras(
-    _ filter: EventFilter?, isReading: Bool = false, of stream: ServedStream, within limits: ServerLimits? = nil
+    _ filter: EventFilter?, isNeeded: Bool = false, of stream: ServedStream, within limits: ServerLimits? = nil
   ) throws(RequestFailure) -> SubscriptionExtras? {
-    guard filter != nil || isReading else { return nil }
+    guard filter != nil || isNeeded else { return nil }
     var verdicts: FilterVerdicts?
     if let filter {
       verdicts = try stream.filters.join(filter, share.account, of: stream, in: worker.accounts, within: limits)
     }
     return SubscriptionExtras(verdicts: verdicts)
+  }
+
+  /// Ends a subscription if the event after which it resumes does not come in time. A response, which has begun, goes on
+  /// after a gap.
+  private func limitAwaiting(of subscription: StreamSubscription) {
+    let wait = worker.limits.resumeWait
+    subscription.extras?.awaitTimer = worker.loop.schedule(after: wait) { [weak subscription] in
+      guard let subscription else { return }
+      subscription.extras?.awaitTimer = nil
+      let id = subscription.machine.notes.awaitedID
+      let end = subscription.lane.stream.log.read { storage, _ in storage.endPosition }
+      guard id >= end else { return }
+      let connection = subscription.connection
+      guard !subscription.machine.format.isBody else { return subscription.machine.awaitNoMore(from: end) }
+      let time = wait.inSeconds
+      connection.fail(
+        subscription, .invalid(SubscribeOptions.Start.unknown(id) + ": this host was given \(time) to receive it"))
+    }
   }
 
   /// Creates a subscription of this connection; the caller adds it to its lane.
@@ -373,7 +397,7 @@ extension Connection {
     }
     let extras: SubscriptionExtras?
     do {
-      extras = try self.extras(saved.filter, isReading: saved.state != nil, of: stream)
+      extras = try self.extras(saved.filter, isNeeded: saved.state != nil || saved.awaitedID > 0, of: stream)
     } catch {
       return sendFailure(request, .rejected(error.sentence))
     }
@@ -391,7 +415,10 @@ extension Connection {
       cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.format, gap: gap)
     if saved.state != nil { machine.readState() }
     machine.resume(leftOut: saved.leftOut, sentAt: saved.markers == .current ? worker.loop.now : nil)
-    lane.addRestored(insert(request, lane, machine, extras))
+    if saved.awaitedID > 0 { machine.awaitEvent(saved.awaitedID) }
+    let subscription = insert(request, lane, machine, extras)
+    lane.addRestored(subscription)
+    if saved.awaitedID > 0 { limitAwaiting(of: subscription) }
   }
 }
 

@@ -4,10 +4,12 @@ import StreamProtocol
 extension SubscribeOptions.Start {
   /// The start position in `log`; called under the log's lock.
   ///
-  /// - Parameter replay: the stream's `replay`.
+  /// - Parameters:
+  ///   - replay: the stream's `replay`.
+  ///   - awaits: whether an id that no event has yet begins at the log's end, until that event is there.
   /// - Returns: a position in `firstPosition...endPosition`, not in the hole; 0 for the state.
   /// - Throws: for an id that no event has yet: treating it as "now" would hide a loss.
-  func position(in log: EventLog, replay: Int) throws(SubscribeOptions.Malformed) -> UInt64 {
+  func position(in log: EventLog, replay: Int, awaits: Bool = false) throws(SubscribeOptions.Malformed) -> UInt64 {
     log.dropExpired()
     switch self {
     case .replay: return log.position(ofLast: UInt64(clamping: replay))
@@ -18,7 +20,10 @@ extension SubscribeOptions.Start {
       _ = try Self.state(of: log)
       return 0
     case .after(let id):
-      guard id < log.endPosition else { throw .init("no event has the id \(id) yet") }
+      guard id < log.endPosition else {
+        guard awaits, id <= EventLog.stampedIDLimit else { throw .init(Self.unknown(id)) }
+        return log.endPosition
+      }
       return log.skip(max(log.firstPosition, id + 1))
     case .since(let text):
       switch StartTime(text) {
@@ -31,6 +36,8 @@ extension SubscribeOptions.Start {
     }
   }
 
+  static func unknown(_ id: UInt64) -> String { "no event has the id \(id) yet" }
+
   /// The state of the stream; called under the log's lock.
   /// - Throws: if it is not served.
   static func state(of log: EventLog) throws(SubscribeOptions.Malformed) -> KeyedState {
@@ -39,9 +46,15 @@ extension SubscribeOptions.Start {
     return state
   }
 
+  /// The id after which a subscription resumes, if no event has it yet; 0: another start.
+  func awaitedID(in log: EventLog) -> UInt64 {
+    guard case .after(let id) = self, id >= log.endPosition else { return 0 }
+    return id
+  }
+
   /// The gap of a subscription that begins at `position`: the events after the id from which it resumes.
   func gap(before position: UInt64, in log: EventLog) -> Gap {
-    guard case .after(let id) = self else { return .none }
+    guard case .after(let id) = self, id < position else { return .none }
     return Gap(log.missedEvents(from: id + 1, to: position))
   }
 }

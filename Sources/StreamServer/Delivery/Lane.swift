@@ -98,6 +98,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     leaveFilter(subscription)
     keepDebt(of: subscription)
     endState(of: subscription)
+    if let timer = subscription.extras?.awaitTimer { worker.loop.cancel(timer) }
     subscription.machine.end()
     let last = members.removeLast()
     if last !== subscription {

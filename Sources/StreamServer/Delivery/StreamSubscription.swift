@@ -1,5 +1,6 @@
 import Reactive
 import ReplayLog
+import StreamRuntime
 
 /// A state that a subscription reads before the log.
 struct StateReading {
@@ -17,6 +18,8 @@ final class SubscriptionExtras {
   var reading: StateReading?
   /// The number of events that its filter's group had left out when it began to wait.
   var leftOutBefore: UInt64 = 0
+  /// While it awaits the event after which it resumes: see `Connection.awaitEvent`.
+  var awaitTimer: TimerID?
 
   init(verdicts: FilterVerdicts?) { self.verdicts = verdicts }
 

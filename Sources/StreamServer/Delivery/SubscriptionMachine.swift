@@ -137,6 +137,8 @@ struct SubscriptionMachine: Equatable {
     /// The event at the cursor was evicted. `next` is the position to continue at, `lost` the number of evicted events
     /// before it, and `missed` the gap before it.
     case overtaken(next: UInt64, lost: UInt64, missed: Gap)
+    /// The client has the events before this position, which have come after the subscription: from another host.
+    case known(upTo: UInt64)
     /// The cursor is in the hole of the log's ids, which came after the subscription. It continues at this position,
     /// after events that may be lost.
     case inGap(end: UInt64)
@@ -172,6 +174,8 @@ struct SubscriptionMachine: Equatable {
     var isReadingState = false
     /// Events of the state that were sent.
     var stateCount: UInt64 = 0
+    /// The id after which it resumes, which no event had when it began; 0: none.
+    var awaitedID: UInt64 = 0
     /// When it was last sent a payload, in nanoseconds on the loop's clock; nil until its first marker.
     var sentAt: UInt64?
   }
@@ -294,6 +298,10 @@ struct SubscriptionMachine: Equatable {
       cursor = Cursor(position: end)
       miss(.unknown)
       return Actions(.skipped(from: position), .enqueue)
+    case .known(let end):
+      cursor = Cursor(position: end)
+      if end > notes.awaitedID { edit { $0.awaitedID = 0 } }
+      return Actions(.skipped(from: position), .enqueue)
     case .unexamined: return Actions(.enqueue)
     case .lostState: return Actions(.fail(.lostState))
     case .passed(let end):
@@ -377,7 +385,11 @@ struct SubscriptionMachine: Equatable {
   /// Events up to a position were examined, and do not fit the filter.
   mutating func leaveOut(_ count: UInt64, upTo position: UInt64) {
     cursor = Cursor(position: position)
-    edit { $0.leftOut += count }
+    edit { notes in
+      // The client has those up to the event after which it resumes.
+      notes.leftOut += position > notes.awaitedID ? min(count, position - notes.awaitedID - 1) : 0
+      if position > notes.awaitedID { notes.awaitedID = 0 }
+    }
   }
 
   /// It begins with a state.
@@ -387,6 +399,22 @@ struct SubscriptionMachine: Equatable {
   /// - Parameter sentAt: as in `Notes`.
   mutating func resume(leftOut: UInt64, sentAt: UInt64?) {
     edit { ($0.leftOut, $0.sentAt) = (leftOut, sentAt) }
+  }
+
+  /// It resumes after an event that is still to come; its cursor is at the log's end.
+  mutating func awaitEvent(_ id: UInt64) { edit { $0.awaitedID = id } }
+
+  /// What it finds in a log that ends there, before the event after which it resumes; nil: it is past that, or awaits none.
+  func finding(whileAwaitingIn end: UInt64) -> Finding? {
+    guard let id = boxedNotes?.value.awaitedID, id >= cursor.position else { return nil }
+    return end > cursor.position ? .known(upTo: min(end, id + 1)) : .nothing
+  }
+
+  /// The event after which it resumes does not come: it continues at the log's end, after an unknown number of missed events.
+  mutating func awaitNoMore(from end: UInt64) {
+    edit { $0.awaitedID = 0 }
+    if state == .idle { cursor = Cursor(position: end) }
+    miss(.unknown)
   }
 
   /// Whether a marker is due if there is nothing else to send.

@@ -155,8 +155,9 @@ extension Worker {
       storage.dropExpired()
       extras?.continueReading(in: storage, from: subscription.cursor.position)
       subscriber.reading = extras?.reading
-      let finding = block.fill(
-        from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
+      let finding =
+        subscription.machine.finding(whileAwaitingIn: storage.endPosition)
+        ?? block.fill(from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
       return (finding, completion != nil)
     }
     let actions = subscription.machine.found(finding, hasEnded: hasEnded)

@@ -29,7 +29,7 @@ extension HTTPConnection {
     }
     if !isEventStream, query.follows {
       for (index, stream) in streams.enumerated() {
-        let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, isUnknown: false)
+        let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, query, isUnknown: false)
         if let failure = Self.failure(of: stream, from: start.from) { throw Rejection(.badGateway, failure.message) }
       }
     }
@@ -41,7 +41,7 @@ extension HTTPConnection {
     }
     begin(response)
     for (index, stream) in streams.enumerated() {
-      let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, isUnknown: isUnknown)
+      let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, query, isUnknown: isUnknown)
       guard response.subscribe(to: stream, index, as: encodings[index], from: start, query) else { return }
     }
     response.begin()
@@ -92,7 +92,8 @@ extension HTTPConnection {
   /// begins now, and reports a gap of unknown size.
   /// - Parameter isUnknown: whether the client has read events without a known position.
   private static func start(
-    _ position: UInt64?, _ wanted: SubscribeOptions.Start?, in stream: ServedStream, isUnknown: Bool
+    _ position: UInt64?, _ wanted: SubscribeOptions.Start?, in stream: ServedStream, _ query: StreamQuery,
+    isUnknown: Bool
   ) -> StreamingResponse.Start {
     if isUnknown { return .init(from: wanted ?? .replay, missed: .unknown) }
     // No event has the id 0: a client that begins there does not miss the events that are no longer held.
@@ -104,7 +105,8 @@ extension HTTPConnection {
       let isNextHeld =
         isKnown && position + 1 >= storage.firstPosition && storage.skip(position + 1) == position + 1
       guard wanted == .state, !isNextHeld else {
-        return isKnown ? .init(from: .after(id: position)) : .init(from: .new, missed: .unknown)
+        let awaits = query.follows && stream.configuration.isOfFleet && position <= EventLog.stampedIDLimit
+        return isKnown || awaits ? .init(from: .after(id: position)) : .init(from: .new, missed: .unknown)
       }
       // The client has read the state up to this position, and maybe later events. If the state has all tombstones
       // since then, the client has the newest event of each key once it has read the rest of the state.

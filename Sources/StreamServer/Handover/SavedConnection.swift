@@ -19,6 +19,8 @@ struct SavedConnection: Equatable, Sendable {
     /// Events that the filter has left out since the last payload.
     var leftOut: UInt64 = 0
     var markers = Markers.none
+    /// The id after which it resumes, which no event has yet; 0: none.
+    var awaitedID: UInt64 = 0
     /// The state that it reads: the cursor then is the id of the state's next event. `nil`: it reads the log.
     var state: State?
   }
@@ -145,7 +147,7 @@ extension SavedConnection.Subscription {
       credit: subscription.machine.demand,
       gap: subscription.machine.reportsGaps ? subscription.machine.gap : nil)
     let notes = subscription.machine.notes
-    (filter, leftOut) = (subscription.extras?.verdicts?.filter, notes.leftOut)
+    (filter, leftOut, awaitedID) = (subscription.extras?.verdicts?.filter, notes.leftOut, notes.awaitedID)
     state = subscription.extras?.reading.map { reading in
       let isWhole = subscription.lane.stream.log.read { storage, _ in
         storage.state.map { $0.origin == reading.origin && $0.canRenew(reading.walk) } ?? false

@@ -1,6 +1,7 @@
 import Events
 import RSocket
 import Reactive
+import ReplayLog
 import TaggedFields
 import StreamProtocol
 
@@ -120,8 +121,10 @@ extension SavedConnection.Subscription: TaggedRecord {
     try fields.field(RecordFields.mandatoryBit | 3, &states)
     state = states.last
     try fields.field(RecordFields.mandatoryBit | 4, &filterNumber)
+    try fields.field(RecordFields.mandatoryBit | 5, &awaitedID)
     guard fields.isReading else { return }
     try fields.require(id)
+    guard awaitedID <= EventLog.stampedIDLimit else { throw Malformed(reason: "no event can have the id \(awaitedID)") }
     if !json.isEmpty {
       let first: EventFilter
       do throws(SubscribeOptions.Malformed) {
@@ -146,9 +149,7 @@ extension SavedConnection.Subscription: TaggedRecord {
         savedEncoding: encoding, ids: ids, completes: completes, counts: filter != nil, hasKind: markers != .none)
     else { throw Malformed(reason: "there is no encoding \(encoding)") }
     guard let policy = LagPolicy(rawValue: onLag) else { throw Malformed(reason: "there is no on_lag \"\(onLag)\"") }
-    self.id = StreamID(id)
-    self.format = format
-    self.onLag = policy
+    (self.id, self.format, self.onLag) = (StreamID(id), format, policy)
     cursor = Cursor(position: position, sentBytes: Int(clamping: sentBytes))
     self.credit = credit >= Int.max ? .unlimited : .max(Int(credit))
     self.gap = gap.map { Gap(count: $0) }

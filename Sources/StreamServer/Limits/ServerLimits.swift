@@ -30,6 +30,9 @@ public struct ServerLimits: Equatable, Sendable {
   /// over HTTP for other hosts are refused, because a page of another site may have made them. In lower case, without
   /// ports.
   public var httpHosts: Set<String> = []
+  /// How long a subscription to a stream of a fleet waits for the event after which it resumes, while this host does not
+  /// have it.
+  public var resumeWait = Duration.seconds(5)
   /// Origins of other sites whose pages may use the server over HTTP, such as `https://dashboard.example.org`.
   public var httpOrigins: Set<String> = []
   /// The times of clients that speak HTTP.

@@ -44,6 +44,8 @@ public struct StreamConfiguration: Sendable {
   public var expectEvery: Duration?
   /// What the keys of its events are, by paths; nil: they have none.
   package var key: KeyDefinition?
+  /// Whether its events come to several hosts, of which this one may have them later than others.
+  package var isOfFleet = false
   /// Whether published values that are not JSON texts are refused. Its source must not have such events.
   package var requiresJSON = false
   /// How events that are not JSON are found, where JSON is expected, to be counted.

@@ -12,6 +12,8 @@ extension Configuration {
     var replicas = 3
     /// Maximum bytes of each log; the oldest records are removed. 16 MiB to 1 TiB.
     var shardBytes = 1 << 30
+    /// How long a subscription waits for the event after which it resumes, while this host does not have it.
+    var resumeWait = Duration.seconds(5)
     /// `nil`: the servers require none, or the client certificate is enough.
     var login: ClusterLogin?
     /// Path of a PEM file with the only trusted authorities, for TLS; `nil`: the system's.
@@ -60,6 +62,7 @@ extension Configuration.Cluster: ConfigurationSection {
     .init("shards", \.shards, .count(1...256), .restart),
     .init("replicas", \.replicas, .replicas, .restart),
     .init("shard_bytes", \.shardBytes, .size(16 << 20...1 << 40), .restart),
+    .init("resume_wait", \.resumeWait, .duration(from: .zero), .restart),
     .init(
       ["creds", "nkey", "nkey_seed", "token", "user", "password"], \.login, .restart,
       changes: { old, new in
