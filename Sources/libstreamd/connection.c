@@ -121,6 +121,7 @@ static void close_socket(sdm *c) {
   close(c->socket);
   c->socket = -1;
   c->interest = 0;
+  descriptors_close(c);
   buffer_clear(&c->input);
   buffer_clear(&c->output);
 }
@@ -191,6 +192,7 @@ static void did_connect(sdm *c, uint64_t now) {
   c->state = CONNECTED;
   c->is_closed = c->write_failed = false;
   c->next_id = 1;
+  c->received = 0;
   c->keepalive_at = now + SDM_KEEPALIVE_USEC;
   c->silent_since = 0;
   frame_setup(&c->output, c->token);
@@ -303,6 +305,7 @@ SDM_PUBLIC sdm *sdm_unref(sdm *c) {
   if (!c || --c->references) return NULL;
   if (c->get) request_release(&c->get->r);
   /* A child leaves the parent's epoll descriptor as it is: it only closes its copies. */
+  descriptors_close(c);
   if (c->socket >= 0) close(c->socket);
   if (c->timer >= 0) close(c->timer);
   if (c->epoll >= 0) close(c->epoll);
@@ -347,7 +350,7 @@ static bool receive(sdm *c) {
     end(c, -ENOMEM, "no memory is left for a frame");
     return true;
   }
-  ssize_t count = recv(c->socket, place, c->input.capacity - c->input.end, MSG_DONTWAIT);
+  ssize_t count = descriptors_receive(c, place, c->input.capacity - c->input.end);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (count <= 0) {
     lose(c, count < 0 ? strerror(errno) : "the daemon has closed the connection");
@@ -355,6 +358,7 @@ static bool receive(sdm *c) {
   }
   c->silent_since = 0;
   c->input.end += (size_t)count;
+  c->received += (uint64_t)count;
   handle_input(c);
   return true;
 }
@@ -403,6 +407,13 @@ int connection_work(sdm *c) {
   return result;
 }
 
+void connection_tick(sdm *c, bool blocks) {
+  c->is_blocking = blocks;
+  process(c);
+  c->is_blocking = false;
+  connection_waited(c);
+}
+
 SDM_PUBLIC int sdm_process(sdm *c) {
   if (!c) return -EINVAL;
   int did = process(c);
@@ -413,8 +424,10 @@ SDM_PUBLIC int sdm_process(sdm *c) {
   return fail(c, c->outcome, "%s", c->reason);
 }
 
+int connection_poll(sdm *c, uint64_t until) { return await(c->epoll, POLLIN, until); }
+
 int connection_wait(sdm *c, uint64_t until) {
-  int result = await(c->epoll, POLLIN, until);
+  int result = connection_poll(c, until);
   /* Also if something has arrived: a daemon that does not stop sending would delay the end of the time without limit. */
   if (result > 0 && until <= now_usec()) result = 0;
   if (result == 0) return fail(c, -ETIMEDOUT, "the time is over");

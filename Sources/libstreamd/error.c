@@ -61,6 +61,13 @@ static int errno_of_rejection(const char *sentence, const char *stream) {
   return -EDQUOT;
 }
 
+static bool is_unmapped(const char *sentence, const char *stream) {
+  char text[2][NAME_LIMIT + 64];
+  snprintf(text[0], sizeof text[0], "\"%s\" is not mapped", stream);
+  snprintf(text[1], sizeof text[1], "\"%s\" cannot be mapped over TCP", stream);
+  return strcmp(sentence, text[0]) == 0 || strcmp(sentence, text[1]) == 0;
+}
+
 int errno_of_refusal(uint32_t code, const char *sentence, const char *stream) {
   switch (code) {
     case 0x201: return -EIO;
@@ -69,7 +76,7 @@ int errno_of_refusal(uint32_t code, const char *sentence, const char *stream) {
     case 0x204:
       if (strstr(sentence, " is too large for \"") || strstr(sentence, ": its fragments exceed the limit of "))
         return -EMSGSIZE;
-      return -EINVAL;
+      return is_unmapped(sentence, stream) ? -EOPNOTSUPP : -EINVAL;
     case 0x301: return -ENOBUFS;
     default: return -EIO;
   }

@@ -1,8 +1,9 @@
 /* internal.h: what the files of libstreamd share.
  *
- * A connection (struct sdm) has a socket, a table of requests, and unsent bytes. connection.c is the only file that
- * makes system calls on descriptors; protocol.c turns received bytes into calls of the requests (subscription.c,
- * publisher.c, get.c), which append frames to the output. So the protocol runs without a socket: see fuzz.c.
+ * A connection (struct sdm) has a socket, a table of requests, and unsent bytes. connection.c and descriptors.c are the only files
+ * that make system calls on the socket; protocol.c turns received bytes into calls of the requests (subscription.c, publisher.c,
+ * get.c, mapped.c), which append frames to the output. So the protocol runs without a socket: see fuzz.c. The memory of a map is
+ * apart from both (region.c).
  *
  * A request is in one phase. A loss of the connection makes `open` requests `ready` again if they can resume, and ends the
  * others. After its end a request keeps its result (`outcome` and `sentence`) until it is released. */
@@ -11,6 +12,7 @@
 #include "streamd.h"
 
 #include <endian.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -38,8 +40,11 @@ enum {
   OUTPUT_LIMIT = 32 << 20,          /* unsent bytes beyond which the daemon does not read, and is lost */
   READ_BYTES = 128 << 10,           /* of one recv(2) */
   SEGMENT_BYTES = 64 << 10,         /* of untaken events */
+  COPY_EVENTS = 512,                /* of a region, in one copy */
+  COPY_BYTES = 16 << 10,            /* likewise, unless one event has more: it stays in a first cache */
   NAME_LIMIT = 255,                 /* bytes of a stream's name: the size of a routing tag */
   TOKEN_LIMIT = 1024,               /* bytes of a token, as the daemon has it */
+  FROM_BYTES = 40,                  /* of the start of a subscription or a map, as JSON */
   ERROR_BYTES = 1024,               /* of a sentence */
 };
 #define CREDIT_UNLIMITED 0x7fffffffu /* as RSocket has it */
@@ -112,7 +117,7 @@ int errno_of_close(uint32_t code, const char *sentence);
 bool is_stop(const char *sentence);
 
 /* --- requests --- */
-enum kind { SUBSCRIPTION, PUBLISHER, GET };
+enum kind { SUBSCRIPTION, PUBLISHER, GET, MAP, DEMAND }; /* the last two are parts of an sdm_mapped */
 enum phase {
   IDLE,  /* nothing to send yet; can become: ready, ended */
   READY, /* to be sent when the connection is there, at or after retry_at; can become: open, ended */
@@ -139,10 +144,15 @@ int request_init(struct request *r, sdm *c, enum kind kind, const char *stream);
 void request_opened(struct request *r, uint32_t id);
 void request_closed(struct request *r); /* it has no id any more */
 void request_end(struct request *r, int code, const char *sentence);
-void request_release(struct request *r); /* sends CANCEL or COMPLETE if it is open, and frees it */
+void request_remove(struct request *r);  /* sends CANCEL or COMPLETE if it is open, and takes it from the connection */
+void request_release(struct request *r); /* likewise, and frees it */
 struct request *request_with(sdm *c, uint32_t id);
 uint32_t new_id(sdm *c); /* 0: none left */
 int outcome_of(struct request *r); /* sets sdm_error() */
+
+/* --- options.c --- */
+int options_read(sdm *c, const sdm_options *given, sdm_options *o); /* checks them; what is not given has its default */
+int options_from(sdm *c, char from[FROM_BYTES], const sdm_options *o); /* writes the start as JSON */
 
 /* --- subscription.c --- */
 struct segment {
@@ -159,7 +169,7 @@ struct record {
 struct sdm_subscription {
   struct request r;
   char *options;         /* JSON, from its second member on: what follows "from" */
-  char from[40];         /* JSON */
+  char from[FROM_BYTES]; /* JSON */
   struct segment *first; /* events that were returned by the last call, then untaken ones */
   struct segment *read;  /* where the untaken ones begin; NULL: no segment */
   struct segment *last;
@@ -227,6 +237,103 @@ struct get {
 const char *get_payload(struct get *g, const uint8_t *metadata, size_t metadata_size, const uint8_t *data, size_t size);
 void get_send(struct get *g);
 
+/* --- reply.c --- */
+struct reply {
+  uint64_t version, generation, size, position;
+  uint64_t missed; /* SDM_GAP_UNKNOWN: unknown, or not stated */
+};
+bool reply_read(struct reply *reply, const uint8_t *data, size_t size);
+
+/* --- region.c --- */
+struct region {
+  const uint8_t *bytes;       /* NULL: none */
+  size_t size;
+  _Atomic(uint32_t) *waiting; /* the waiting page; NULL: none */
+  uint64_t generation, epoch, slots, ring_bytes;
+  const _Atomic(uint64_t) *index;
+  const uint8_t *ring;
+};
+/* Private copies of events. */
+struct copy {
+  uint8_t *bytes;
+  size_t capacity;
+  uint32_t count, next; /* events; the first one that is valid and was not taken */
+  uint32_t size;        /* bytes of all records */
+  uint32_t offsets[COPY_EVENTS];
+};
+enum found {
+  FOUND_EVENTS,
+  FOUND_NOTHING,   /* there is no event at this position yet */
+  FOUND_OVERTAKEN, /* the event at this position is not held any more */
+  FOUND_AGAIN,     /* it was overwritten meanwhile */
+  FOUND_DAMAGE,
+  FOUND_NO_MEMORY,
+};
+/* Maps what a reply has brought. 0, -EPROTO or -ENOMEM, and a sentence. The descriptors stay open. */
+int region_open(struct region *r, const int descriptors[2], const struct reply *reply, const char **why);
+void region_close(struct region *r);
+uint32_t region_state(const struct region *r);
+uint64_t region_end(const struct region *r);
+/* Copies at most `most` events from `position` on. Those before `to->next` were overwritten meanwhile. If the reader is overtaken, the
+ * events from `first` up to `end` are held. */
+enum found region_copy(const struct region *r, uint64_t position, uint64_t most, struct copy *to, uint64_t *first, uint64_t *end);
+void copy_take(struct copy *c, uint32_t count, sdm_event *events);
+uint64_t copy_last_id(const struct copy *c); /* of one that is not empty */
+/* Waits, at most for `usec`, until there is more than `position`. 0: look again; or a negative errno. */
+int region_wait(const struct region *r, uint64_t position, uint64_t usec);
+
+/* --- mapped.c --- */
+struct sdm_mapped {
+  struct request ask;     /* for a region */
+  struct request demand;  /* upstream */
+  sdm *c;
+  unsigned references;
+  sdm_on_lag on_lag;
+  bool reconnects;
+  uint32_t window;        /* of the demand */
+  char from[FROM_BYTES];  /* JSON */
+  struct region region;   /* that is read */
+  struct region next;     /* of another generation, to be read after the last event of `region` */
+  struct copy copy;
+  uint64_t position;      /* after the last event that was copied */
+  bool has_id;
+  uint64_t id;            /* of the event before `position`, or of an earlier one */
+  uint64_t gap;           /* before the next event that is copied */
+  bool has_reply;         /* which was not handled yet */
+  struct reply reply;
+  int passed[2];          /* with it */
+  int passed_error;       /* why they are not there: -EMFILE */
+  bool asked_by_id, asked_after_end; /* the request had `asked_id`; the region had been replaced */
+  uint64_t asked_id;
+  uint64_t base, granted; /* position and sum of the demand stream */
+  bool grants_all;        /* also less than half of the window */
+  bool awaits_end;        /* the region's last event was copied: the demand stream has the result */
+  uint64_t worked_at;     /* when the connection was last processed for this map; a coarse clock */
+  int outcome;            /* after the end: a negative errno */
+  char *sentence;
+};
+void map_send(sdm_mapped *m);
+void map_reply(sdm_mapped *m, const uint8_t *data, size_t size);
+void map_error(sdm_mapped *m, uint32_t code, const char *sentence);
+int map_adopt(sdm_mapped *m); /* opens the region that a reply has brought. 0, or how the map has ended */
+void map_resume(sdm_mapped *m);
+bool map_can_resume(const sdm_mapped *m);
+void demand_send(sdm_mapped *m);
+void demand_error(sdm_mapped *m, uint32_t code, const char *sentence);
+sdm_mapped *mapped_of(struct request *r); /* of a request of kind MAP or DEMAND */
+
+/* --- descriptors.c --- */
+struct passed {
+  bool is_there;
+  bool is_cut;         /* some did not fit into this process */
+  int descriptors[2];  /* -1: none */
+  uint64_t start, end; /* the bytes of the connection that were read with them */
+};
+ssize_t descriptors_receive(sdm *c, void *place, size_t room); /* as recv(2); keeps descriptors if a reply may bring them */
+int descriptors_take(sdm *c, int descriptors[2]); /* those of the present frame, -1 for none. 0; -EMFILE: they could not be received */
+void descriptors_keep(sdm *c, uint64_t at);       /* those of the frame that begins there; closes the others */
+void descriptors_close(sdm *c);
+
 /* --- protocol.c --- */
 enum { BUCKETS = 64, ADDRESSES = 4 };
 struct sdm {
@@ -252,11 +359,14 @@ struct sdm {
   uint64_t silent_since;      /* when the first KEEPALIVE without an answer was sent; 0: none */
   unsigned losses;            /* since the last accepted connection */
   uint64_t random;
-  uint64_t timeout;           /* of sdm_get() */
+  uint64_t timeout;           /* of sdm_get() and sdm_map() */
   uint64_t taken, taken_before; /* events, now and at the last sdm_process() */
   uint64_t nudge_delay;
   uint64_t untaken_bytes;
   struct buffer input, output;
+  uint64_t received, frame_at; /* bytes of this socket; the first one of the present frame */
+  unsigned asks;              /* open requests for maps */
+  struct passed passed[2];    /* with the start of the present frame, and with the last read */
   uint32_t next_id;
   struct request *requests, *last_request;
   struct request *buckets[BUCKETS];
@@ -284,6 +394,8 @@ uint64_t now_usec(void);
 uint64_t deadline(uint64_t usec);
 bool connection_flush(sdm *c);               /* writes what the socket takes; whether it took anything */
 int connection_work(sdm *c);                 /* as sdm_process(), for calls that block */
+void connection_tick(sdm *c, bool blocks);   /* likewise, for calls on maps; `blocks`: whatever waits to be taken */
+int connection_poll(sdm *c, uint64_t until); /* 1; 0: the time is over; -EINTR */
 int connection_wait(sdm *c, uint64_t until); /* for them: 1; -ETIMEDOUT, -EINTR */
 void connection_waited(sdm *c);              /* at their end: wakes a poll loop for what a subscription has received */
 #endif

@@ -19,7 +19,7 @@ int request_init(struct request *r, sdm *c, enum kind kind, const char *stream) 
   if (r->previous) r->previous->next = r;
   else c->requests = r;
   c->last_request = r;
-  if (kind != GET) sdm_ref(c); /* the connection owns that */
+  if (kind == SUBSCRIPTION || kind == PUBLISHER) sdm_ref(c); /* a get is the connection's own, and a map has one reference */
   return 0;
 }
 
@@ -42,6 +42,7 @@ void request_opened(struct request *r, uint32_t id) {
   r->id = id;
   r->phase = OPEN;
   r->retry_at = 0;
+  if (r->kind == MAP) r->c->asks++;
   r->in_bucket = *bucket(r->c, id);
   *bucket(r->c, id) = r;
 }
@@ -52,6 +53,7 @@ void request_closed(struct request *r) {
   r->has_fragments = r->ends_with_fragments = false;
   r->fragment_metadata = 0;
   if (!r->id) return;
+  if (r->kind == MAP) r->c->asks--;
   struct request **place = bucket(r->c, r->id);
   while (*place != r) place = &(*place)->in_bucket;
   *place = r->in_bucket;
@@ -63,6 +65,7 @@ void request_end(struct request *r, int code, const char *sentence) {
   r->phase = ENDED;
   if (r->kind == SUBSCRIPTION) r->c->has_news = true;
   r->outcome = code;
+  free(r->sentence);
   r->sentence = strdup(sentence);
 }
 
@@ -70,7 +73,7 @@ int outcome_of(struct request *r) {
   return fail(r->c, r->outcome, "%s", r->sentence && r->sentence[0] ? r->sentence : strerror(-r->outcome));
 }
 
-void request_release(struct request *r) {
+void request_remove(struct request *r) {
   sdm *c = r->c;
   if (r->phase == OPEN && c->process == getpid()) {
     if (r->kind == PUBLISHER) publisher_leave((sdm_publisher *)r);
@@ -82,14 +85,20 @@ void request_release(struct request *r) {
   else c->requests = r->next;
   if (r->next) r->next->previous = r->previous;
   else c->last_request = r->previous;
+  free(r->stream);
+  free(r->sentence);
+}
+
+void request_release(struct request *r) {
+  sdm *c = r->c;
+  request_remove(r);
   switch (r->kind) {
     case SUBSCRIPTION: subscription_free((sdm_subscription *)r); break;
     case PUBLISHER: publisher_free((sdm_publisher *)r); break;
     case GET: buffer_clear(&((struct get *)r)->data); break;
+    case MAP: case DEMAND: return; /* see sdm_mapped_unref() */
   }
   bool is_owned = r->kind == GET;
-  free(r->stream);
-  free(r->sentence);
   free(r);
   if (!is_owned) sdm_unref(c);
 }
@@ -101,6 +110,8 @@ static const char *deliver(struct request *r, const uint8_t *metadata, size_t me
     case SUBSCRIPTION: return subscription_payload((sdm_subscription *)r, metadata, metadata_size, data, size);
     case PUBLISHER: return publisher_payload((sdm_publisher *)r, data, size);
     case GET: return get_payload((struct get *)r, metadata, metadata_size, data, size);
+    case MAP: map_reply(mapped_of(r), data, size); break;
+    case DEMAND: return "the demand of a map has got an event";
   }
   return NULL;
 }
@@ -111,6 +122,7 @@ static void complete(struct request *r) {
     case SUBSCRIPTION: subscription_complete((sdm_subscription *)r); break;
     case PUBLISHER: publisher_complete((sdm_publisher *)r); break;
     case GET: request_end(r, -ENODATA, "the stream has ended without an event"); break;
+    case MAP: case DEMAND: request_end(r, -ENODATA, "the stream has ended"); break;
   }
 }
 
@@ -119,6 +131,7 @@ static const char *gather(struct request *r, const struct frame *f) {
   size_t so_far = buffer_size(&r->fragments), more = f->metadata_size + f->size;
   if (!r->has_fragments && r->kind == SUBSCRIPTION && !((sdm_subscription *)r)->open)
     return "the daemon has sent more events than were requested";
+  if (r->kind == MAP || r->kind == DEMAND) return "a map has got a fragment";
   if (f->metadata_size && so_far > r->fragment_metadata) return "a fragment has metadata after data";
   if (so_far + more > EVENT_LIMIT) return "an event has more than 64 MiB";
   if (r->c->fragment_bytes + more > FRAGMENTS_LIMIT) return "too many bytes of partial events";
@@ -187,6 +200,8 @@ static void receive_error(sdm *c, const struct frame *f) {
       case SUBSCRIPTION: subscription_error((sdm_subscription *)r, f->number, sentence); break;
       case PUBLISHER: publisher_error((sdm_publisher *)r, f->number, sentence); break;
       case GET: request_end(r, errno_of_refusal(f->number, sentence, r->stream), sentence); break;
+      case MAP: map_error(mapped_of(r), f->number, sentence); break;
+      case DEMAND: demand_error(mapped_of(r), f->number, sentence); break;
     }
   }
 }
@@ -225,6 +240,7 @@ const char *protocol_receive(sdm *c) {
     if (size - offset >= 7 && length >= 6) violation = check_id(c, (uint32_t)number_at(bytes + offset + 3, 4));
     if (violation || (length > size - offset - 3 && length >= 6)) break;
     struct frame f;
+    c->frame_at = c->received - size + offset;
     violation = frame_read(&f, bytes + offset + 3, length);
     if (!violation) violation = receive_frame(c, &f);
     if (!violation && !c->is_closed) {
@@ -233,6 +249,7 @@ const char *protocol_receive(sdm *c) {
     }
     offset += 3 + length;
   }
+  descriptors_keep(c, c->received - size + offset);
   if (!violation) buffer_consume(&c->input, offset);
   return violation;
 }
@@ -251,13 +268,16 @@ void protocol_send(sdm *c) {
       case SUBSCRIPTION: subscription_grant((sdm_subscription *)r); break;
       case PUBLISHER: publisher_send((sdm_publisher *)r); break;
       case GET: if (r->phase == READY) get_send((struct get *)r); break;
+      case MAP: if (r->phase == READY) map_send(mapped_of(r)); break;
+      case DEMAND: demand_send(mapped_of(r)); break;
     }
   }
 }
 
 /* --- the end of a connection --- */
 
-static bool can_resume(const struct request *r) {
+static bool can_resume(struct request *r) {
+  if (r->kind == MAP || r->kind == DEMAND) return map_can_resume(mapped_of(r));
   if (r->phase == ENDED) return false;
   if (r->kind == SUBSCRIPTION) return subscription_can_resume((const sdm_subscription *)r);
   return r->kind == PUBLISHER && ((const sdm_publisher *)r)->name;
@@ -288,6 +308,8 @@ void protocol_lost(sdm *c, const char *reason) {
       request_end(r, -ECONNRESET, c->reason);
     } else if (r->kind == SUBSCRIPTION) {
       subscription_resume((sdm_subscription *)r);
+    } else if (r->kind == MAP || r->kind == DEMAND) {
+      map_resume(mapped_of(r));
     } else {
       publisher_resume((sdm_publisher *)r);
     }

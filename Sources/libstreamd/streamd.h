@@ -1,21 +1,22 @@
-/* streamd.h: subscribe to, read and publish the streams of streamd(8). C11 and C++; link with -lstreamd (pkg-config streamd).
+/* streamd.h: subscribe to, read, map and publish the streams of streamd(8). C11 and C++; link with -lstreamd (pkg-config streamd).
  *
  * Errors. A function that returns int returns 0 or more, or a negative errno; sdm_error() then has one sentence, the daemon's if it gave one.
  *   -ENODATA       the stream has completed; every event was delivered      -ENOENT      no stream of this name
  *   -EACCES        the access rules do not admit this user                  -EINVAL      an argument, an option, an id no event has yet; a wrong size
- *   -ENOBUFS       events were lost with SDM_ON_LAG_FAIL; this reader       -EOPNOTSUPP  the stream accepts no values
+ *   -ENOBUFS       events were lost with SDM_ON_LAG_FAIL; this reader       -EOPNOTSUPP  the stream accepts no values, or is not mapped; a map over TCP
  *                  stalled a lossless stream for block_timeout             -EMSGSIZE    a value exceeds the stream's buffer or max_request
  *   -EIO           the source has failed permanently                        -EDQUOT      a limit of this user or connection, names, no space
  *   -ECANCELED     the daemon stopped, the stream was removed, another      -EAGAIN      the queue of unsent values is full: sdm_flush, or wait
  *                  publisher has the name                                   -ETIMEDOUT   the time is over; -EINTR: a signal handler has run
- *   -ECONNRESET    the connection is lost, and nothing on it reconnects     -EPROTO      the peer is not streamd; -ENOMEM: no memory is left
+ *   -ECONNRESET    the connection is lost, and nothing on it reconnects     -EPROTO      the peer or a region is not streamd's; -ENOMEM: no memory is left
  *   -ECONNREFUSED, -ENOENT, -EACCES and others of connect(2); the first also if the daemon has no valid configuration. -EHOSTUNREACH: no such host
+ *   -EMFILE        this process has no room for the descriptors of a region
  *   -EBADF         the object has ended: sdm_next(), sdm_process() and the like after their last error or -ENODATA return that result again, other
  *                  calls -EBADF
  * Threads and processes. Objects of different connections may be used at the same time; a connection and the objects made from it by one thread
  * at a time. No threads, no global state, no signal (SIGPIPE included), no output, no exit; all descriptors are close-on-exec. After fork(2) the
  * child may only unref. Times are microseconds: UINT64_MAX without a limit, 0 without waiting.
- * Lifetime. What a subscription or publisher needs of its connection stays until they are unref'd. `*ret` is written on success only. */
+ * Lifetime. What a subscription, publisher or map needs of its connection stays until they are unref'd. `*ret` is written on success only. */
 #ifndef STREAMD_H
 #define STREAMD_H
 #include <stdbool.h>
@@ -33,6 +34,7 @@ extern "C" {
 typedef struct sdm sdm;                           /* a connection */
 typedef struct sdm_subscription sdm_subscription; /* events by the socket, at this client's credit */
 typedef struct sdm_publisher sdm_publisher;       /* values, confirmed */
+typedef struct sdm_mapped sdm_mapped;             /* events from shared memory */
 
 typedef enum sdm_kind {
   SDM_EVENT = 0,
@@ -43,7 +45,7 @@ typedef enum sdm_from {
   SDM_FROM_REPLAY = 0, /* the stream's last `replay` events, then new ones */
   SDM_FROM_LATEST,     /* the newest event, then new ones */
   SDM_FROM_NEW,        /* new ones */
-  SDM_FROM_STATE,      /* the newest event of each key, then every later event */
+  SDM_FROM_STATE,      /* the newest event of each key, then every later event; not for maps */
   SDM_FROM_ID,         /* the stored events after id `since` */
   SDM_FROM_TIME,       /* the stored events since `since`, microseconds since the Unix epoch */
   SDM_FROM_AGO,        /* the stored events of the last `since` microseconds */
@@ -76,8 +78,8 @@ typedef struct sdm_options {
   sdm_from from;
   sdm_on_lag on_lag;
   uint64_t since;    /* for SDM_FROM_ID, _TIME, _AGO and _LAST */
-  const char *where; /* a filter, JSON text as WIRE.md has it, such as {"/symbol":"AAPL"}; NULL: all events */
-  bool marker;       /* deliver markers */
+  const char *where; /* a filter, JSON text as WIRE.md has it, such as {"/symbol":"AAPL"}; NULL: all events; not for maps */
+  bool marker;       /* deliver markers; not for maps */
   bool reconnect;    /* after a loss of the connection: connect again (0.1 s to 5 s, with jitter, without end), and resume after the last
                         delivered id with the credit that remained; nothing is repeated, and what was lost is `gap`. Also if the daemon
                         stops. Before the first event the request is repeated as it was. A loss
@@ -98,7 +100,7 @@ sdm *sdm_ref(sdm *c);
 sdm *sdm_unref(sdm *c);                         /* returns NULL; NULL is ignored, here and below */
 const char *sdm_error(const sdm *c);            /* of the last call on c or on an object of it that failed; never NULL; valid until the next call */
 int sdm_is_connected(sdm *c);                   /* 1; 0 while it reconnects; -ECONNRESET */
-int sdm_set_timeout(sdm *c, uint64_t usec);     /* for sdm_get(); without limit by default */
+int sdm_set_timeout(sdm *c, uint64_t usec);     /* for sdm_get() and sdm_map(); without limit by default */
 /* One descriptor for the life of c, the same over reconnects; readable when sdm_process() has work, timers (keepalive, reconnect) included.
  * sdm_next() makes no system call. So while only taking events can continue a subscription, it is also readable at once if some were
  * taken since the last sdm_process(), else after 1 ms to 1 s: the credit that they renew must be sent. It is readable as well if
@@ -145,10 +147,27 @@ int sdm_confirmed(sdm_publisher *p, uint64_t *number);
 sdm_publisher *sdm_publisher_ref(sdm_publisher *p);
 sdm_publisher *sdm_publisher_unref(sdm_publisher *p);   /* does not wait: values that were not flushed may be lost */
 
+/* --- map: a stream with `map = true`, on a Unix socket; the layout is streamd-map.h --- */
+/* Blocks until the daemon has passed the region: -EINTR, -ETIMEDOUT; -ENOENT, -EACCES, -EOPNOTSUPP; -EINVAL for where, marker, SDM_FROM_STATE. */
+int sdm_map(sdm *c, sdm_mapped **ret, const char *stream, const sdm_options *o);
+/* 1: the next event, a copy that was validated; 0: none now; -ENODATA; an error. Never blocks. No system call for an event; at least once
+ * a second a call also does sdm_process(), for keepalive, credit and errors of the stream. An overtaken reader continues as on_lag says, and
+ * `gap` has the exact number; SDM_ON_LAG_DEFAULT is skip. A new generation (reload, resize, restart) is mapped by itself after the last
+ * event of the old one. */
+int sdm_mapped_next(sdm_mapped *m, sdm_event *e);
+/* As sdm_next_batch(), of events that lie side by side: maybe fewer than are there. */
+int sdm_mapped_next_batch(sdm_mapped *m, sdm_event *events, size_t n);
+/* 1: sdm_mapped_next() has an event or an end; 0: the time is over; -EINTR. By futex, and processes the connection at least once a second. */
+int sdm_mapped_wait(sdm_mapped *m, uint64_t usec);
+int sdm_mapped_get_generation(sdm_mapped *m, uint64_t *generation);    /* of the region that is read */
+sdm_mapped *sdm_mapped_ref(sdm_mapped *m);
+sdm_mapped *sdm_mapped_unref(sdm_mapped *m);
+
 /* For __attribute__((cleanup(sdm_unrefp))) and the like. */
 static inline void sdm_unrefp(sdm **p) { sdm_unref(*p); }
 static inline void sdm_subscription_unrefp(sdm_subscription **p) { sdm_subscription_unref(*p); }
 static inline void sdm_publisher_unrefp(sdm_publisher **p) { sdm_publisher_unref(*p); }
+static inline void sdm_mapped_unrefp(sdm_mapped **p) { sdm_mapped_unref(*p); }
 #ifdef __cplusplus
 }
 #endif

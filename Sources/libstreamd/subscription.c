@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define UNLIMITED UINT64_MAX
 enum { ROLLING_FIRST = 128, ROLLING_LEAST = 16, ROLLING_MOST = 65536, ROLLING_BYTES = 8 << 20, FIRST_SEGMENT_BYTES = 4 << 10, SPARE_SEGMENTS = 2 };
@@ -236,7 +235,7 @@ void subscription_grant(sdm_subscription *s) {
   uint32_t credit = due(s);
   if (!credit) return;
   if (s->r.phase == READY) {
-    char from[40];
+    char from[FROM_BYTES];
     if (s->has_position) snprintf(from, sizeof from, "%llu", (unsigned long long)s->position);
     else memcpy(from, s->from, sizeof from);
     char data[8192 + 128];
@@ -271,65 +270,6 @@ void subscription_resume(sdm_subscription *s) {
 
 /* --- options --- */
 
-/* Whether the text is one JSON object, as far as its braces tell. */
-static bool is_object(const char *text) {
-  int depth = 0;
-  bool in_string = false;
-  const char *p = text + strspn(text, " \t\r\n");
-  if (*p != '{') return false;
-  for (; *p; p++) {
-    if (in_string) {
-      if (*p == '\\' && p[1]) p++;
-      else if (*p == '"') in_string = false;
-    } else if (*p == '"') {
-      in_string = true;
-    } else if (*p == '{' || *p == '[') {
-      depth++;
-    } else if ((*p == '}' || *p == ']') && --depth == 0) {
-      return p[1 + strspn(p + 1, " \t\r\n")] == 0;
-    }
-  }
-  return false;
-}
-
-static int read_options(sdm *c, const sdm_options *given, sdm_options *o) {
-  *o = (sdm_options)SDM_OPTIONS_INIT;
-  if (!given) return 0;
-  if (given->size < sizeof given->size || given->size > 4096) return fail(c, -EINVAL, "the size of sdm_options is wrong");
-  for (size_t i = sizeof *o; i < given->size; i++)
-    if (((const uint8_t *)given)[i]) return fail(c, -EINVAL, "sdm_options has a member that this version does not know");
-  memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
-  if ((unsigned)o->from > SDM_FROM_LAST) return fail(c, -EINVAL, "sdm_options.from is %d", (int)o->from);
-  if (o->from == SDM_FROM_LAST && !o->since) return fail(c, -EINVAL, "sdm_options.since is 0 last events");
-  if ((unsigned)o->on_lag > SDM_ON_LAG_FAIL) return fail(c, -EINVAL, "sdm_options.on_lag is %d", (int)o->on_lag);
-  if (o->where && (strlen(o->where) > 8000 || !is_object(o->where)))
-    return fail(c, -EINVAL, "the filter is no JSON object of at most 8,000 bytes");
-  return 0;
-}
-
-/* Writes the start of the subscription as JSON. */
-static int write_from(sdm *c, sdm_subscription *s, const sdm_options *o) {
-  static const char *const names[] = {"\"replay\"", "\"latest\"", "\"new\"", "\"state\""};
-  time_t seconds = (time_t)(o->since / 1000000);
-  struct tm parts;
-  switch (o->from) {
-    case SDM_FROM_ID: snprintf(s->from, sizeof s->from, "%llu", (unsigned long long)o->since); return 0;
-    case SDM_FROM_LAST: snprintf(s->from, sizeof s->from, "-%llu", (unsigned long long)o->since); return 0;
-    case SDM_FROM_AGO: /* in whole milliseconds, rounded up */
-      snprintf(s->from, sizeof s->from, "\"-%llums\"", (unsigned long long)(o->since / 1000 + (o->since % 1000 != 0)));
-      return 0;
-    case SDM_FROM_TIME:
-      if (!gmtime_r(&seconds, &parts) || parts.tm_year + 1900 > 9999)
-        return fail(c, -EINVAL, "sdm_options.since is no time before the year 10000");
-      size_t end = strftime(s->from, sizeof s->from, "\"%Y-%m-%dT%H:%M:%S", &parts);
-      snprintf(s->from + end, sizeof s->from - end, ".%06uZ\"", (unsigned)(o->since % 1000000));
-      return 0;
-    case SDM_FROM_REPLAY: case SDM_FROM_LATEST: case SDM_FROM_NEW: case SDM_FROM_STATE:
-      snprintf(s->from, sizeof s->from, "%s", names[o->from]);
-  }
-  return 0;
-}
-
 static int write_options(sdm *c, sdm_subscription *s, const sdm_options *o) {
   static const char *const lag[] = {"", ",\"on_lag\":\"skip\"", ",\"on_lag\":\"latest\"", ",\"on_lag\":\"fail\""};
   size_t capacity = 128 + (o->where ? strlen(o->where) : 0);
@@ -337,7 +277,7 @@ static int write_options(sdm *c, sdm_subscription *s, const sdm_options *o) {
   if (!s->options) return fail(c, -ENOMEM, "no memory is left");
   snprintf(s->options, capacity, ",\"gaps\":true%s%s%s%s}", lag[o->on_lag], o->where ? ",\"where\":" : "",
            o->where ? o->where : "", s->marker || s->hides_markers ? ",\"marker\":true" : "");
-  return write_from(c, s, o);
+  return options_from(c, s->from, o);
 }
 
 /* --- the interface --- */
@@ -356,7 +296,7 @@ SDM_PUBLIC int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream,
   if (!ret || !stream || !is_valid_name(stream, NAME_LIMIT)) return fail(c, -EINVAL, "a stream's name has 1 to 255 bytes");
   if (c->state == OVER) return fail(c, -EBADF, "the connection has ended: %s", c->reason);
   sdm_options options;
-  int result = read_options(c, o, &options);
+  int result = options_read(c, o, &options);
   if (result < 0) return result;
   sdm_subscription *s = calloc(1, sizeof *s);
   if (!s) return fail(c, -ENOMEM, "no memory is left");

@@ -126,22 +126,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   sdm_unref(w.c);
   return 0;
 }
-
-#ifdef REPLAY
-/* fuzz FILE...: the inputs in files, without a fuzzer. */
-int main(int count, char **files) {
-  for (int i = 1; i < count; i++) {
-    FILE *file = fopen(files[i], "rb");
-    HOLDS(file && fseek(file, 0, SEEK_END) == 0);
-    size_t size = (size_t)ftell(file);
-    uint8_t *bytes = malloc(size); /* exactly, so that a read beyond it is found */
-    rewind(file);
-    HOLDS(bytes && fread(bytes, 1, size, file) == size);
-    fclose(file);
-    fprintf(stderr, "%s\n", files[i]);
-    LLVMFuzzerTestOneInput(bytes, size);
-    free(bytes);
-  }
-  return count < 2;
-}
-#endif
