@@ -87,6 +87,12 @@ def expect(condition, sentence):
         raise Failure(sentence)
 
 
+def serves_maps(program: pathlib.Path) -> bool:
+    """Whether the daemon has mapped streams."""
+    streams = '[server]\nsocket = "/streamd.sock"\n[streams.notes]\npublish = true\nmap = true\n'
+    return subprocess.run([program, "--check", "-"], input=streams.encode(), capture_output=True, check=False).returncode == 0
+
+
 class Web:
     """On a free port of the loopback interface: `PAGE` at /page, and nothing elsewhere."""
 

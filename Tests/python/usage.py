@@ -30,6 +30,16 @@ def blocking(since: streamd.Since, where: streamd.Where, on_lag: streamd.OnLag, 
             assert_type(s.batch(10, timeout=1), list[streamd.Event])
         c.subscribe("s", since=since).close()
         c.subscribe("s", last=10).close()
+        with c.map("s", start="latest", on_lag=on_lag, reconnect=False, timeout=1) as m:
+            assert_type(m, streamd.Mapped)
+            mapped: Iterator[streamd.Event] = m
+            assert_type(next(mapped), streamd.Event)
+            assert_type(m.next(1), streamd.Event)
+            assert_type(m.batch(10, timeout=1), list[streamd.Event])
+            assert_type(m.generation, int)
+        c.map("s", since=since).close()
+        c.map("s", last=10).close()
+        c.map("s", start="state")  # type: ignore[arg-type]
         c.publish("s", data, timeout=1)
         with c.publisher("s", name=b"name") as p:
             assert_type(p, streamd.Publisher)
@@ -86,6 +96,14 @@ async def asynchronous(since: streamd.Since, data: streamd.Data) -> None:
                 assert_type(event, streamd.Event)
             assert_type(await s.batch(limit=10), list[streamd.Event])
         await d.subscribe("s", since=since).close()
+        async with await d.map("s", start="new", on_lag="latest", reconnect=False) as m:
+            assert_type(m, streamd.AsyncMapped)
+            mapped: AsyncIterator[streamd.Event] = m
+            async for event in mapped:
+                assert_type(event, streamd.Event)
+            assert_type(await m.batch(limit=10), list[streamd.Event])
+            assert_type(m.generation, int)
+        await (await d.map("s", since=since)).close()
         assert_type(await d.get("s"), streamd.Event)
         await d.publish("s", data)
         async with d.publisher("s", name="name") as p:

@@ -25,6 +25,7 @@ struct handle *add_handle(struct connection *c) {
 void close_handle(struct handle *h) {
   h->s = sdm_subscription_unref(h->s);
   h->p = sdm_publisher_unref(h->p);
+  h->m = sdm_mapped_unref(h->m);
 }
 
 static void release_handle(struct connection *c, struct handle *h) {

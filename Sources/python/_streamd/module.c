@@ -71,8 +71,11 @@ static bool import_others(void) {
          (error_of = import("streamd._errors", "error_of"));
 }
 
-static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec) {
-  PyObject *type = PyType_FromSpec(spec);
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base) {
+  PyObject *bases = base ? PyTuple_Pack(1, base) : NULL;
+  if (base && !bases) return NULL;
+  PyObject *type = PyType_FromSpecWithBases(spec, bases);
+  Py_XDECREF(bases);
   if (!type) return NULL;
   Py_INCREF(type); /* for the caller */
   if (PyModule_AddObject(module, strrchr(spec->name, '.') + 1, type) == 0) return (PyTypeObject *)type;
@@ -86,8 +89,10 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "stream
 PyMODINIT_FUNC PyInit__streamd(void) {
   PyObject *module = PyModule_Create(&definition);
   if (!module) return NULL;
-  if (import_others() && (event_type = add_type(module, &event_spec)) && (connection_type = add_type(module, &connection_spec)) &&
-      add_type(module, &subscription_spec) && add_type(module, &publisher_spec))
+  PyTypeObject *reader;
+  if (import_others() && (event_type = add_type(module, &event_spec, NULL)) && (connection_type = add_type(module, &connection_spec, NULL)) &&
+      (reader = add_type(module, &reader_spec, NULL)) && add_type(module, &subscription_spec, reader) &&
+      add_type(module, &mapped_spec, reader) && add_type(module, &publisher_spec, NULL))
     return module;
   Py_DECREF(module);
   return NULL;

@@ -1,6 +1,6 @@
 /* shared.h: what the files of the extension module streamd._streamd share. It is limited to the stable ABI of Python 3.10.
  *
- * A connection has a list of handles, one for each subscription and publisher made from it. Closing the connection closes them. While a
+ * A connection has a list of handles, one for each subscription, publisher and map made from it. Closing the connection closes them. While a
  * thread waits without the GIL, the connection is busy: calls of other threads are refused, and what they drop is released
  * after the wait, because libstreamd admits one thread at a time. */
 #ifndef STREAMD_SHARED_H
@@ -19,12 +19,13 @@
 /* The longest wait without a look at signals: one that arrives directly before a wait does not interrupt it. */
 #define SLICE_USEC UINT64_C(1000000)
 
-struct subscription;
+struct reader;
 struct handle {
   struct handle *previous, *next; /* of the connection */
-  sdm_subscription *s;            /* one of the two; both are NULL after closing */
+  sdm_subscription *s;            /* one of the three; all are NULL after closing */
   sdm_publisher *p;
-  struct subscription *reader;    /* the object of `s` */
+  sdm_mapped *m;
+  struct reader *reader;          /* the object of `s` or `m` */
   bool is_dropped;                /* its object is gone, and it waits to be released */
 };
 
@@ -57,7 +58,22 @@ void begin_wait(struct connection *c);              /* before the GIL is release
 bool end_wait(struct connection *c);                /* after it is held again; false: a signal handler has raised, or closed c */
 bool take_turn(struct connection *c, uint64_t until); /* processes, or waits at most a slice; false: an exception */
 
-/* --- subscription.c, publisher.c --- */
-extern PyType_Spec subscription_spec, publisher_spec;
-int fetch(struct subscription *reader); /* converts what has arrived: 1, 0: nothing, a negative errno, or INT_MIN: an exception */
+/* --- reader.c --- */
+struct reader {
+  PyObject_HEAD
+  struct connection *connection;
+  struct handle *h;
+  PyObject **ready; /* events in ready[start..<end] */
+  size_t start, end, capacity;
+  uint32_t credit, taken; /* of a subscription: events in flight at most; taken ones that were not renewed */
+  bool is_urgent;         /* its wait is not to depend on other subscriptions: see relieve() */
+};
+extern PyType_Spec reader_spec, subscription_spec; /* the first one is the base of the second one and of mapped_spec */
+struct reader *new_reader(PyTypeObject *type, struct connection *connection); /* without an object of libstreamd yet */
+bool is_readable(struct reader *self);  /* else sets an exception */
+int fetch(struct reader *reader);       /* converts what has arrived: 1, 0: nothing, a negative errno, or INT_MIN: an exception */
+bool wait_for_map(struct reader *self, uint64_t usec, int *result); /* at most a slice; result: 1, 0, -EINTR; false: an exception */
+
+/* --- mapped.c, publisher.c --- */
+extern PyType_Spec mapped_spec, publisher_spec;
 #endif

@@ -1,4 +1,4 @@
-"""Subscribe to, read and publish the streams of streamd; built on libstreamd, with the GIL released in every wait.
+"""Subscribe to, read, map and publish the streams of streamd; built on libstreamd, with the GIL released in every wait.
 
     with streamd.connect() as c:
         for event in c.subscribe("quotes", where={"/symbol": "AAPL"}):
@@ -19,7 +19,7 @@ streamd.aio is the side of asyncio.
 from typing import Final
 
 from . import aio
-from ._blocking import Connection, Publisher, Subscription, connect, read
+from ._blocking import Connection, Mapped, Publisher, Subscription, connect, read
 from ._errors import (
     AccessDenied,
     Canceled,
@@ -36,17 +36,17 @@ from ._errors import (
 )
 from ._options import Data, OnLag, Since, Start, Where
 from ._streamd import Event
-from .aio import AsyncConnection, AsyncPublisher, AsyncSubscription
+from .aio import AsyncConnection, AsyncMapped, AsyncPublisher, AsyncSubscription
 
 __version__: Final[str] = "0.1.0"
 
 __all__ = [
-    "AccessDenied", "AsyncConnection", "AsyncPublisher", "AsyncSubscription", "Canceled", "Connection", "ConnectionLost", "Data", "Error",
-    "Event", "Invalid", "Lagged", "LimitExceeded", "NotFound", "NotSupported", "OnLag", "ProtocolError", "Publisher", "Since",
+    "AccessDenied", "AsyncConnection", "AsyncMapped", "AsyncPublisher", "AsyncSubscription", "Canceled", "Connection", "ConnectionLost",
+    "Data", "Error", "Event", "Invalid", "Lagged", "LimitExceeded", "Mapped", "NotFound", "NotSupported", "OnLag", "ProtocolError", "Publisher", "Since",
     "SourceFailed", "Start", "Subscription", "Timeout", "Where", "__version__", "aio", "connect", "read",
 ]
 
 # What a traceback and pickle call them.
-for _type in (Connection, Publisher, Subscription, AccessDenied, Canceled, ConnectionLost, Error, Invalid, Lagged, LimitExceeded, NotFound,
+for _type in (Connection, Mapped, Publisher, Subscription, AccessDenied, Canceled, ConnectionLost, Error, Invalid, Lagged, LimitExceeded, NotFound,
               NotSupported, ProtocolError, SourceFailed, Timeout):
     _type.__module__ = __name__

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _streamd
 from ._errors import ConnectionLost
-from ._options import Data, OnLag, Since, Start, Where, invalid, name_bytes, open_newest, open_subscription
+from ._options import Data, OnLag, Since, Start, Where, invalid, name_bytes, open_newest, open_subscription, place_of
 from ._streamd import Event
 
 if TYPE_CHECKING:
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 
 class Subscription(_streamd.Subscription):
     """The events of a stream, as an iterator. It ends when the stream has completed, and raises an Error when it ended otherwise."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
+        self.close()
+
+
+class Mapped(_streamd.Mapped):
+    """The events of a mapped stream, in memory that the daemon shares, as an iterator. It ends as a Subscription does."""
 
     __slots__ = ()
 
@@ -68,6 +81,16 @@ class Connection(_streamd.Connection):
         stream is configured. where: a filter, such as {"/symbol": "AAPL"}. marker: deliver markers, too. reconnect: restore a lost
         connection and continue after the last event; what was lost is its `gap`. credit: events in flight, renewed while reading."""
         return open_subscription(Subscription, self, stream, start, since, last, on_lag, where, marker, reconnect, credit)
+
+    def map(
+        self, stream: str, *, start: Literal["replay", "latest", "new"] = "replay", since: Since | None = None, last: int | None = None,
+        on_lag: OnLag | None = None, reconnect: bool = True, timeout: float | None = None,
+    ) -> Mapped:
+        """The events of a stream with `map = true`, on a Unix socket, as subscribe() gives them, but without a system call for each.
+
+        Returns once the daemon has passed the memory; a refusal is an error of this call. A reader that is too slow is overtaken,
+        with an exact `gap`; on_lag=None is "skip". At least once a second, read or wait, or do something else with the connection."""
+        return Mapped(self, stream, *place_of(start, since, last, on_lag), reconnect, timeout)
 
     def get(self, stream: str, *, timeout: float | None = None) -> Event:
         """The newest event, or the first one if there is none yet. EOFError: the stream has ended without an event."""

@@ -33,7 +33,7 @@ class Invalid(Error, ValueError):
 
 
 class NotSupported(Error):
-    """The stream accepts no values."""
+    """The stream accepts no values, or is not mapped; or a map over TCP."""
 
 
 class LimitExceeded(Error):
@@ -53,7 +53,7 @@ class ConnectionLost(Error, ConnectionError):
 
 
 class ProtocolError(Error):
-    """The peer is not streamd."""
+    """The peer is not streamd, or the memory of a map is not as the daemon has told."""
 
 
 class Timeout(Error, TimeoutError):

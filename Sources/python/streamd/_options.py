@@ -25,6 +25,7 @@ OnLag: TypeAlias = Literal["skip", "latest", "fail"]
 Where: TypeAlias = Union[Mapping[str, Any], str]  # a filter: JSON pointers and conditions, or its JSON text
 
 Opened = TypeVar("Opened", bound=_streamd.Subscription)
+Place = tuple[int, int, int]  # sdm_options.from, .since and .on_lag
 
 # sdm_from and sdm_on_lag.
 _STARTS = {"replay": 0, "latest": 1, "new": 2, "state": 3}
@@ -55,26 +56,31 @@ def _since_of(since: Since) -> tuple[int, int]:
     return kind, number
 
 
-def open_subscription(
-    kind: type[Opened], connection: _streamd.Connection, stream: str, start: Start, since: Since | None, last: int | None,
-    on_lag: OnLag | None, where: Where | None, marker: bool, reconnect: bool, credit: int,
-) -> Opened:
+def place_of(start: Start, since: Since | None, last: int | None, on_lag: OnLag | None) -> Place:
     if (start != "replay") + (since is not None) + (last is not None) > 1:
         raise TypeError("start, since and last exclude each other")
     if start not in _STARTS:
         raise invalid(f"start: {start!r} is none of {', '.join(_STARTS)}")
     if on_lag not in _ON_LAG:
         raise invalid(f"on_lag: {on_lag!r} is none of skip, latest, fail")
-    if not 1 <= credit <= _LARGEST_CREDIT:
-        raise invalid(f"credit: {credit} is not between 1 and {_LARGEST_CREDIT:,}")
     if last is not None:
         begin, number = _FROM_LAST, index(last)
         if not 1 <= number < 2**64:
             raise invalid(f"last: {last} is out of range")
     else:
         begin, number = (_STARTS[start], 0) if since is None else _since_of(since)
+    return begin, number, _ON_LAG[on_lag]
+
+
+def open_subscription(
+    kind: type[Opened], connection: _streamd.Connection, stream: str, start: Start, since: Since | None, last: int | None,
+    on_lag: OnLag | None, where: Where | None, marker: bool, reconnect: bool, credit: int,
+) -> Opened:
+    place = place_of(start, since, last, on_lag)
+    if not 1 <= credit <= _LARGEST_CREDIT:
+        raise invalid(f"credit: {credit} is not between 1 and {_LARGEST_CREDIT:,}")
     text = where if where is None or isinstance(where, str) else json.dumps(where)
-    return kind(connection, stream, begin, number, _ON_LAG[on_lag], text, marker, reconnect, credit)
+    return kind(connection, stream, *place, text, marker, reconnect, credit)
 
 
 def open_newest(connection: _streamd.Connection, stream: str) -> _streamd.Subscription:

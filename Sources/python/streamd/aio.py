@@ -5,25 +5,35 @@
             ...
 
 A cancelled wait loses no event. Bound waits with asyncio.timeout(). One loop's tasks may use one connection at the same time.
+
+A map waits for memory to change, by a futex, which no loop can poll. So each map has a thread that waits, and a connection that this
+thread alone uses while it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from weakref import WeakSet
 
 from . import _streamd
-from ._errors import ConnectionLost
-from ._options import Data, OnLag, Since, Start, Where, name_bytes, open_newest, open_subscription
+from ._errors import ConnectionLost, Timeout
+from ._options import Data, OnLag, Since, Start, Where, name_bytes, open_newest, open_subscription, place_of
 from ._streamd import Event
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
+    from concurrent.futures import ThreadPoolExecutor
     from types import TracebackType
 
     from typing_extensions import Self
 
-__all__ = ["AsyncConnection", "AsyncPublisher", "AsyncSubscription", "connect"]
+__all__ = ["AsyncConnection", "AsyncMapped", "AsyncPublisher", "AsyncSubscription", "connect"]
+
+Result = TypeVar("Result")
+
+# The longest wait of a map's thread, and so the longest time that closing a map takes.
+_SLICE_SECONDS = 0.1
 
 Core = TypeVar("Core", bound="_streamd.Subscription | _streamd.Publisher")
 
@@ -71,6 +81,85 @@ class AsyncSubscription(_Made[_streamd.Subscription]):
         return self._core.batch(limit, 0)
 
 
+class AsyncMapped:
+    """The events of a mapped stream, as an asynchronous iterator. For one task at a time. It waits in a thread of its own."""
+
+    __slots__ = ("__weakref__", "_connection", "_core", "_loop", "_thread", "_waiting")
+
+    _core: _streamd.Mapped
+
+    def __init__(self, loop: AbstractEventLoop, thread: ThreadPoolExecutor) -> None:
+        self._loop, self._thread = loop, thread
+        self._connection: _streamd.Connection | None = None
+        self._waiting: Future[bool] | None = None  # what the thread does now; nothing else may use the map meanwhile
+
+    def _run(self, function: Callable[..., Result], *arguments: object) -> Future[Result]:
+        return self._loop.run_in_executor(self._thread, function, *arguments)
+
+    async def _open(self, address: tuple[str | None, str | None], *words: Any) -> None:
+        try:
+            self._connection = await self._run(_streamd.Connection, *address)
+            while True:
+                try:
+                    self._core = await self._run(_streamd.Mapped, self._connection, *words, _SLICE_SECONDS)
+                    return
+                except Timeout:  # the request is made again: a cancelled task leaves nothing behind
+                    continue
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+
+    async def _ready(self) -> None:
+        from asyncio import wait
+
+        while self._waiting or not self._core._is_ready():
+            waiting = self._waiting = self._waiting or self._run(self._core._wait, _SLICE_SECONDS)
+            await wait([waiting])  # which a cancelled task leaves to the next one
+            if self._waiting is waiting:
+                self._waiting = None
+            waiting.result()
+
+    @property
+    def generation(self) -> int:
+        """It rises with each reload and restart that replaces the memory. RuntimeError while another task waits."""
+        return self._core.generation
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._waiting or not self._core._is_ready():
+            await self._ready()
+        try:
+            return self._core.next(0)
+        except EOFError:
+            raise StopAsyncIteration from None
+
+    async def batch(self, limit: int = 1000) -> list[Event]:
+        """Waits for one event, then takes what is there. Empty at the end of the stream."""
+        if self._waiting or not self._core._is_ready():
+            await self._ready()
+        return self._core.batch(limit, 0)
+
+    async def close(self) -> None:
+        from asyncio import wait
+
+        if self._waiting:
+            await wait([self._waiting])
+            self._waiting = None
+        if self._connection:
+            self._connection.close()
+            self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        if not self._waiting:
+            self._core._check()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None, /) -> None:
+        await self.close()
+
+
 class AsyncPublisher(_Made[_streamd.Publisher]):
     """Values for a stream. Leaving `async with` without an exception flushes; with one, it only closes."""
 
@@ -101,10 +190,11 @@ class AsyncPublisher(_Made[_streamd.Publisher]):
 class AsyncConnection:
     """A connection to a daemon, for the tasks of the loop in which it was made."""
 
-    __slots__ = ("_core", "_descriptor", "_flushing", "_loop", "_reading")
+    __slots__ = ("_address", "_core", "_descriptor", "_flushing", "_loop", "_maps", "_reading")
 
-    def __init__(self, core: _streamd.Connection, loop: AbstractEventLoop) -> None:
-        self._core, self._loop, self._descriptor = core, loop, core.fileno()
+    def __init__(self, core: _streamd.Connection, loop: AbstractEventLoop, address: tuple[str | None, str | None]) -> None:
+        self._core, self._loop, self._descriptor, self._address = core, loop, core.fileno(), address  # and a token
+        self._maps: WeakSet[AsyncMapped] = WeakSet()
         # Waiting tasks, with what each waits for. Those that flush also process the connection: they come first.
         self._flushing: dict[Future[None], Callable[[], bool]] = {}
         self._reading: dict[Future[None], Callable[[], bool]] = {}
@@ -117,6 +207,20 @@ class AsyncConnection:
         """See Connection.subscribe()."""
         core = open_subscription(_streamd.Subscription, self._core, stream, start, since, last, on_lag, where, marker, reconnect, credit)
         return AsyncSubscription(self, core)
+
+    async def map(
+        self, stream: str, *, start: Literal["replay", "latest", "new"] = "replay", since: Since | None = None, last: int | None = None,
+        on_lag: OnLag | None = None, reconnect: bool = True,
+    ) -> AsyncMapped:
+        """See Connection.map(). It has a connection of its own."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._core._check()
+        place = place_of(start, since, last, on_lag)
+        mapped = AsyncMapped(self._loop, ThreadPoolExecutor(1, "streamd-map"))
+        await mapped._open(self._address, stream, *place, reconnect)
+        self._maps.add(mapped)
+        return mapped
 
     async def get(self, stream: str) -> Event:
         """The newest event, or the first one if there is none yet. EOFError: the stream has ended without an event."""
@@ -152,6 +256,8 @@ class AsyncConnection:
             self._descriptor = -1
             self._core.close()
             self._wake()
+            for mapped in list(self._maps):
+                await mapped.close()
 
     async def __aenter__(self) -> Self:
         self._core._check()
@@ -213,7 +319,7 @@ class _Connecting:
 
         loop = get_running_loop()
         core = await loop.run_in_executor(None, _streamd.Connection, self._address, self._token)
-        return AsyncConnection(core, loop)
+        return AsyncConnection(core, loop, (self._address, self._token))
 
     def __await__(self) -> Generator[Any, None, AsyncConnection]:
         return self._connect().__await__()

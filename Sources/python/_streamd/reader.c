@@ -1,26 +1,16 @@
-/* Subscriptions: events in batches, and the credit that they renew.
+/* Readers: subscriptions and maps. They fetch events in batches.
  *
- * Events that were fetched wait in `ready`. Credit is renewed for events that the program has taken from there, so `credit` bounds what
- * the daemon has sent and the program has not seen. */
+ * Events that were fetched wait in `ready`. A subscription renews its credit for events that the program has taken from there, so
+ * `credit` bounds what the daemon has sent and the program has not seen. libstreamd does this for maps. */
 #include "shared.h"
 
 #include <limits.h>
 
 enum { BATCH = 256 };
 
-struct subscription {
-  PyObject_HEAD
-  struct connection *connection;
-  struct handle *h;
-  PyObject **ready; /* events in ready[start..<end] */
-  size_t start, end, capacity;
-  uint32_t credit, taken; /* events in flight at most; taken ones that were not renewed */
-  bool is_urgent;         /* its wait is not to depend on other subscriptions: see relieve() */
-};
-
 /* --- events --- */
 
-static bool make_room(struct subscription *self, size_t count) {
+static bool make_room(struct reader *self, size_t count) {
   if (self->start == self->end) self->start = self->end = 0;
   if (self->end + count <= self->capacity) return true;
   size_t capacity = self->end + count + self->capacity;
@@ -34,19 +24,19 @@ static bool make_room(struct subscription *self, size_t count) {
   return true;
 }
 
-static void renew(struct subscription *self) {
-  if (self->taken < self->credit - self->credit / 2) return;
+static void renew(struct reader *self) {
+  if (!self->h->s || self->taken < self->credit - self->credit / 2) return;
   sdm_request(self->h->s, self->taken);
   self->taken = 0;
 }
 
 /* At most half of the credit is fetched at once, so that the other half is on the way meanwhile. */
-int fetch(struct subscription *self) {
+int fetch(struct reader *self) {
   sdm_event events[BATCH];
   size_t most = self->credit > 1 ? self->credit / 2 : 1;
-  if (most > BATCH) most = BATCH;
+  if (most > BATCH || self->h->m) most = BATCH;
   if (!make_room(self, most)) return INT_MIN;
-  int count = sdm_next_batch(self->h->s, events, most);
+  int count = self->h->m ? sdm_mapped_next_batch(self->h->m, events, most) : sdm_next_batch(self->h->s, events, most);
   for (int i = 0; i < count; i++) {
     PyObject *event = new_event(&events[i]);
     if (!event) return INT_MIN;
@@ -56,19 +46,19 @@ int fetch(struct subscription *self) {
 }
 
 /* Whether events are ready: 1, 0: none now, a negative errno: how it ended, or INT_MIN: an exception. */
-static int look(struct subscription *self) {
+static int look(struct reader *self) {
   if (self->start < self->end) return 1;
   renew(self);
   return fetch(self);
 }
 
-static PyObject *pop(struct subscription *self) {
+static PyObject *pop(struct reader *self) {
   self->taken++;
   return self->ready[self->start++];
 }
 
 /* Fetches what waits for other subscriptions. libstreamd stops reading while 64 MiB wait, so an answer behind them would not be read. */
-static int relieve(struct subscription *self) {
+static int relieve(struct reader *self) {
   for (struct handle *h = self->connection->handles; h; h = h->next) {
     int result = 1;
     while (h->s && h->reader && h->reader != self && result > 0) result = fetch(h->reader);
@@ -77,14 +67,33 @@ static int relieve(struct subscription *self) {
   return 0;
 }
 
-static bool is_open(struct subscription *self) {
-  if (self->h->s && may_use(self->connection)) return true;
-  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the subscription is closed");
+static bool has_object(const struct reader *self) { return self->h->s || self->h->m; }
+
+bool is_readable(struct reader *self) {
+  if (has_object(self) && may_use(self->connection)) return true;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the subscription or the map is closed");
   return false;
 }
 
+bool wait_for_map(struct reader *self, uint64_t usec, int *result) {
+  begin_wait(self->connection);
+  Py_BEGIN_ALLOW_THREADS
+  *result = sdm_mapped_wait(self->h->m, usec < SLICE_USEC ? usec : SLICE_USEC);
+  Py_END_ALLOW_THREADS
+  if (!end_wait(self->connection)) return false;
+  if (*result >= 0 || *result == -EINTR) return true;
+  raise_error(self->connection, *result);
+  return false;
+}
+
+/* Waits for some time; false: an exception. */
+static bool wait_until(struct reader *self, uint64_t until) {
+  int result;
+  return self->h->m ? wait_for_map(self, left_until(until), &result) : take_turn(self->connection, until);
+}
+
 /* Waits until an event of an open subscription is ready. 1; 0: the stream has completed; -1: an exception. */
-static int fill(struct subscription *self, uint64_t usec) {
+static int fill(struct reader *self, uint64_t usec) {
   uint64_t until = 0;
   for (bool is_first = true;; is_first = false) {
     int result = look(self);
@@ -101,11 +110,26 @@ static int fill(struct subscription *self, uint64_t usec) {
       raise_error(NULL, -ETIMEDOUT);
       return -1;
     }
-    if (!take_turn(self->connection, until) || !is_open(self)) return -1;
+    if (!wait_until(self, until) || !is_readable(self)) return -1;
   }
 }
 
 /* --- the type --- */
+
+struct reader *new_reader(PyTypeObject *type, struct connection *connection) {
+  allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+  struct handle *h = add_handle(connection);
+  struct reader *self = h ? (struct reader *)allocate(type, 0) : NULL;
+  if (!self) {
+    if (h) drop_handle(connection, h);
+    return NULL;
+  }
+  Py_INCREF(connection);
+  self->connection = connection;
+  self->h = h;
+  h->reader = self;
+  return self;
+}
 
 static PyObject *subscription_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
   static char *names[] = {"connection", "stream", "start", "since", "on_lag", "where", "marker", "reconnect", "credit", "urgent", NULL};
@@ -127,30 +151,23 @@ static PyObject *subscription_new(PyTypeObject *type, PyObject *arguments, PyObj
   sdm_subscription *s = NULL;
   int result = sdm_subscribe(connection->c, &s, stream, &options);
   if (result < 0) return raise_error(connection, result);
-  allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-  struct handle *h = add_handle(connection);
-  struct subscription *self = h ? (struct subscription *)allocate(type, 0) : NULL;
+  struct reader *self = new_reader(type, connection);
   if (!self) {
     sdm_subscription_unref(s);
-    if (h) drop_handle(connection, h);
     return NULL;
   }
-  Py_INCREF(connection);
-  self->connection = connection;
-  self->h = h;
   self->credit = credit;
   self->is_urgent = urgent;
-  h->s = s;
-  h->reader = self;
+  self->h->s = s;
   sdm_request(s, credit);
   return (PyObject *)self;
 }
 
-static void forget_ready(struct subscription *self) {
+static void forget_ready(struct reader *self) {
   while (self->start < self->end) Py_DECREF(self->ready[self->start++]);
 }
 
-static void subscription_dealloc(struct subscription *self) {
+static void reader_dealloc(struct reader *self) {
   PyTypeObject *type = Py_TYPE(self);
   forget_ready(self);
   PyMem_Free(self->ready);
@@ -161,23 +178,23 @@ static void subscription_dealloc(struct subscription *self) {
   Py_DECREF(type);
 }
 
-static PyObject *subscription_close(struct subscription *self, PyObject *unused) {
+static PyObject *reader_close(struct reader *self, PyObject *unused) {
   (void)unused;
-  if (self->h->s && !may_use(self->connection)) return NULL;
+  if (has_object(self) && !may_use(self->connection)) return NULL;
   close_handle(self->h);
   forget_ready(self);
   Py_RETURN_NONE;
 }
 
-static PyObject *subscription_check(struct subscription *self, PyObject *unused) {
+static PyObject *reader_check(struct reader *self, PyObject *unused) {
   (void)unused;
-  if (!is_open(self)) return NULL;
+  if (!is_readable(self)) return NULL;
   Py_RETURN_NONE;
 }
 
-static PyObject *subscription_iternext(struct subscription *self) {
-  if (self->h->s && self->start < self->end) return pop(self);
-  if (!is_open(self)) return NULL;
+static PyObject *reader_iternext(struct reader *self) {
+  if (has_object(self) && self->start < self->end) return pop(self);
+  if (!is_readable(self)) return NULL;
   return fill(self, UINT64_MAX) == 1 ? pop(self) : NULL;
 }
 
@@ -186,16 +203,16 @@ static PyObject *raise_end(void) {
   return NULL;
 }
 
-static PyObject *subscription_next(struct subscription *self, PyObject *arguments, PyObject *words) {
+static PyObject *reader_next(struct reader *self, PyObject *arguments, PyObject *words) {
   static char *names[] = {"timeout", NULL};
   uint64_t usec = UINT64_MAX;
-  if (!PyArg_ParseTupleAndKeywords(arguments, words, "|O&:next", names, read_timeout, &usec) || !is_open(self)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(arguments, words, "|O&:next", names, read_timeout, &usec) || !is_readable(self)) return NULL;
   int result = fill(self, usec);
   return result == 1 ? pop(self) : result == 0 ? raise_end() : NULL;
 }
 
 /* At most `limit` events that have arrived. */
-static PyObject *take(struct subscription *self, Py_ssize_t limit) {
+static PyObject *take(struct reader *self, Py_ssize_t limit) {
   PyObject *list = PyList_New(0);
   while (list && PyList_Size(list) < limit) {
     int result = look(self);
@@ -213,41 +230,44 @@ static bool is_limit(Py_ssize_t limit) {
   return limit >= 1;
 }
 
-static PyObject *subscription_batch(struct subscription *self, PyObject *arguments, PyObject *words) {
+static PyObject *reader_batch(struct reader *self, PyObject *arguments, PyObject *words) {
   static char *names[] = {"limit", "timeout", NULL};
   uint64_t usec = UINT64_MAX;
   Py_ssize_t limit = 1000;
-  if (!PyArg_ParseTupleAndKeywords(arguments, words, "|nO&:batch", names, &limit, read_timeout, &usec) || !is_limit(limit) || !is_open(self))
+  if (!PyArg_ParseTupleAndKeywords(arguments, words, "|nO&:batch", names, &limit, read_timeout, &usec) || !is_limit(limit) || !is_readable(self))
     return NULL;
   int result = fill(self, usec);
   return result == 1 ? take(self, limit) : result == 0 ? PyList_New(0) : NULL;
 }
 
-static PyObject *subscription_is_ready(struct subscription *self, PyObject *unused) {
+static PyObject *reader_is_ready(struct reader *self, PyObject *unused) {
   (void)unused;
-  if (!is_open(self)) return NULL;
+  if (!is_readable(self)) return NULL;
   int result = look(self);
   if (result == 0 && self->is_urgent) result = relieve(self);
   return result == INT_MIN ? NULL : PyBool_FromLong(result != 0);
 }
 
 static PyMethodDef methods[] = {
-  {"close", (PyCFunction)subscription_close, METH_NOARGS, "Cancels it."},
-  {"next", (PyCFunction)(void (*)(void))subscription_next, METH_VARARGS | METH_KEYWORDS,
+  {"close", (PyCFunction)reader_close, METH_NOARGS, "Ends it."},
+  {"next", (PyCFunction)(void (*)(void))reader_next, METH_VARARGS | METH_KEYWORDS,
    "next($self, timeout=None)\n--\n\nWaits for the next event. EOFError: the stream has completed."},
-  {"batch", (PyCFunction)(void (*)(void))subscription_batch, METH_VARARGS | METH_KEYWORDS,
+  {"batch", (PyCFunction)(void (*)(void))reader_batch, METH_VARARGS | METH_KEYWORDS,
    "batch($self, limit=1000, timeout=None)\n--\n\nWaits for one event, then takes what is there. Empty at the end of the stream."},
-  {"_check", (PyCFunction)subscription_check, METH_NOARGS, "Raises ValueError if it is closed."},
-  {"_is_ready", (PyCFunction)subscription_is_ready, METH_NOARGS, "Whether next() and batch() would not wait."},
+  {"_check", (PyCFunction)reader_check, METH_NOARGS, "Raises ValueError if it is closed."},
+  {"_is_ready", (PyCFunction)reader_is_ready, METH_NOARGS, "Whether next() and batch() would not wait."},
   {0},
 };
 static PyType_Slot slots[] = {
-  {Py_tp_new, subscription_new},
-  {Py_tp_dealloc, subscription_dealloc},
+  {Py_tp_dealloc, reader_dealloc},
   {Py_tp_iter, PyObject_SelfIter},
-  {Py_tp_iternext, subscription_iternext},
+  {Py_tp_iternext, reader_iternext},
   {Py_tp_methods, methods},
   {0, NULL},
 };
-PyType_Spec subscription_spec = {.name = "streamd._streamd.Subscription", .basicsize = sizeof(struct subscription),
-                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = slots};
+PyType_Spec reader_spec = {.name = "streamd._streamd._Reader", .basicsize = sizeof(struct reader),
+                           .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = slots};
+
+static PyType_Slot subscription_slots[] = {{Py_tp_new, subscription_new}, {0, NULL}};
+PyType_Spec subscription_spec = {.name = "streamd._streamd.Subscription", .basicsize = sizeof(struct reader),
+                                 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = subscription_slots};
