@@ -22,6 +22,7 @@ typedef struct handle {
   sdm *connection; /* its own, or that of the others */
   sdm_subscription *subscription;
   sdm_publisher *publisher;
+  sdm_mapped *mapped; /* has the number of a subscription */
 } handle;
 
 static word words[MOST_WORDS];
@@ -161,6 +162,17 @@ static void subscribe(void) {
   print_result(sdm_subscribe(h->connection, &h->subscription, text("stream", ""), &o), h->connection);
 }
 
+static void map(void) {
+  handle *h = handle_of("subscription");
+  sdm_options o = SDM_OPTIONS_INIT;
+  o.from = start_of(text("from", "replay"));
+  o.since = number("since");
+  o.on_lag = policy_of(text("on_lag", ""));
+  o.reconnect = find("reconnect") != NULL;
+  h->connection = sdm_ref(handle_of("connection")->connection);
+  print_result(sdm_map(h->connection, &h->mapped, text("stream", ""), &o), h->connection);
+}
+
 static void request(void) {
   handle *h = handle_of("subscription");
   bool is_unlimited = strcmp(text("count", ""), "unlimited") == 0;
@@ -174,10 +186,10 @@ static void next(void) {
   uint64_t end = now() + number("wait") * 1000;
   sdm_event e;
   int result;
-  while ((result = sdm_next(h->subscription, &e)) == 0) {
-    uint64_t time = now();
-    if (sdm_wait(h->connection, time < end ? end - time : 0) == 0) break;
-    sdm_process(h->connection);
+  while ((result = h->mapped ? sdm_mapped_next(h->mapped, &e) : sdm_next(h->subscription, &e)) == 0) {
+    uint64_t time = now(), left = time < end ? end - time : 0;
+    if ((h->mapped ? sdm_mapped_wait(h->mapped, left) : sdm_wait(h->connection, left)) == 0) break;
+    if (!h->mapped) sdm_process(h->connection);
   }
   if (result == 1) print_event(&e);
   else if (result == 0) puts("nothing");
@@ -227,7 +239,8 @@ static void close_handle(void) {
   handle *h = handle_of(find("subscription") ? "subscription" : find("publisher") ? "publisher" : "connection");
   sdm_subscription_unref(h->subscription);
   sdm_publisher_unref(h->publisher);
-  if (h->subscription || h->publisher) sdm_process(h->connection); /* sends the cancellation now */
+  sdm_mapped_unref(h->mapped);
+  if (h->subscription || h->publisher || h->mapped) sdm_process(h->connection); /* sends the cancellation now */
   sdm_unref(h->connection);
   *h = (handle){0};
   puts("ok");
@@ -238,12 +251,12 @@ int main(void) {
     const char *verb;
     void (*run)(void);
   } commands[] = {
-    {"connect", connect_to}, {"subscribe", subscribe}, {"request", request}, {"next", next}, {"get", get}, {"publisher", make_publisher},
+    {"connect", connect_to}, {"subscribe", subscribe}, {"map", map}, {"request", request}, {"next", next}, {"get", get}, {"publisher", make_publisher},
     {"publish", publish}, {"finish", finish}, {"confirmed", confirmed}, {"close", close_handle},
   };
   char *line = NULL;
   size_t room = 0;
-  puts("conformance 1 request last confirmed keepalive");
+  puts("conformance 1 request last confirmed keepalive map");
   fflush(stdout);
   while (getline(&line, &room, stdin) > 0) {
     const char *verb = parse(line);
@@ -257,6 +270,7 @@ int main(void) {
   for (size_t index = 0; index < MOST_HANDLES; index++) {
     sdm_subscription_unref(handles[index].subscription);
     sdm_publisher_unref(handles[index].publisher);
+    sdm_mapped_unref(handles[index].mapped);
     sdm_unref(handles[index].connection);
   }
   free(line);

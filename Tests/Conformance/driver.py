@@ -39,7 +39,7 @@ def described(event):
 
 
 def beginning(start, number):
-    """The option of subscribe() that says where to begin."""
+    """The option of subscribe() and map() that says where to begin."""
     match start:
         case "id":
             return {"since": number}
@@ -52,6 +52,12 @@ def beginning(start, number):
     return {"start": start}
 
 
+def options(words):
+    """What subscriptions and maps have."""
+    place = beginning(words.get("from", b"replay").decode(), int(words.get("since", 0)))
+    return {**place, **{name: words[name].decode() for name in ("on_lag", "where") if name in words}, "reconnect": "reconnect" in words}
+
+
 class Driver:
     def __init__(self):
         self.objects = {}
@@ -61,11 +67,12 @@ class Driver:
         return "ok"
 
     def subscribe(self, words):
-        options = {"credit": int(words["window"])}
-        options |= beginning(words.get("from", b"replay").decode(), int(words.get("since", 0)))
-        options |= {name: words[name].decode() for name in ("on_lag", "where") if name in words}
         self.objects[words["subscription"]] = self.objects[words["connection"]].subscribe(
-            words["stream"].decode(), marker="marker" in words, reconnect="reconnect" in words, **options)
+            words["stream"].decode(), marker="marker" in words, credit=int(words["window"]), **options(words))
+        return "ok"
+
+    def map(self, words):
+        self.objects[words["subscription"]] = self.objects[words["connection"]].map(words["stream"].decode(), **options(words))
         return "ok"
 
     def next(self, words):
@@ -114,7 +121,7 @@ class Driver:
 
 def main():
     driver = Driver()
-    print("conformance 1 last confirmed keepalive", flush=True)
+    print("conformance 1 last confirmed keepalive map", flush=True)
     for line in sys.stdin:
         if line.strip() == "quit":
             print("ok", flush=True)

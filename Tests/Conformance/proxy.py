@@ -1,4 +1,5 @@
-"""A socket before that of the daemon: it counts frames, cuts connections, also in the middle of a frame, and adds frames."""
+"""A socket before that of the daemon: it counts frames, cuts connections, also in the middle of a frame, and adds frames. It passes
+descriptors on with the frames that bring them."""
 
 import contextlib
 import dataclasses
@@ -33,6 +34,35 @@ def encoded(stream, kind, flags=0, body=b""):
     """A frame with its length."""
     frame = stream.to_bytes(4, "big") + (kind << 10 | flags).to_bytes(2, "big") + body
     return len(frame).to_bytes(3, "big") + frame
+
+
+def frames_of(connection):
+    """The frames that come, with their lengths, and the descriptors that came with the first byte of each.
+
+    A read ends with the message that has descriptors, and the daemon sends the frame that brings them alone: it is the last one."""
+    unread, passed, owner = bytearray(), [], -1
+    while True:
+        data, descriptors, *_ = socket.recv_fds(connection, 1 << 16, 2)
+        if not data:
+            return
+        unread += data
+        start, frames = 0, []
+        while len(unread) - start >= 3 and (end := start + 3 + int.from_bytes(unread[start:start + 3], "big")) <= len(unread):
+            frames.append((start, end))
+            start = end
+        if descriptors:
+            passed, owner = descriptors, start if start < len(unread) else frames[-1][0]
+        for first, end in frames:
+            yield bytes(unread[first:end]), passed if first == owner else []
+        del unread[:start]
+        owner -= start
+
+
+def send(connection, data, descriptors):
+    sent = socket.send_fds(connection, [data], descriptors) if descriptors else 0
+    for descriptor in descriptors:
+        os.close(descriptor)
+    connection.sendall(data[sent:])
 
 
 class Proxy:
@@ -71,17 +101,16 @@ class Proxy:
                 threading.Thread(target=self.relay, args=words, daemon=True).start()
 
     def relay(self, one, other, side):
-        with contextlib.suppress(OSError), one.makefile("rb") as stream:
-            while len(head := stream.read(3)) == 3:
-                data = stream.read(int.from_bytes(head, "big"))
-                frame = Frame.read(data)
+        with contextlib.suppress(OSError):
+            for data, descriptors in frames_of(one):
+                frame = Frame.read(data[3:])
                 with self.changed:
                     if side == "client":
                         self.sent.append(frame)
                         self.changed.notify_all()
                     is_cut = self.ends_here(frame, side)
                 try:
-                    other.sendall((head + data)[:3 + len(data) // 2] if is_cut else head + data)
+                    send(other, data[:len(data) // 2] if is_cut else data, descriptors)
                 except OSError:
                     is_cut = side == "daemon"  # what a daemon has sent before it ended is still for the client
                 if is_cut:

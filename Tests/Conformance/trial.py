@@ -8,9 +8,10 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.parse
 
-from daemon import Daemon, Failure, expect
+from daemon import Daemon, Failure, expect, serves_maps
 from proxy import Proxy
 
 # No event takes long; a slow machine gets this.
@@ -68,6 +69,29 @@ read = ["uid:{stranger}"]
 publish = true
 write = ["uid:{stranger}"]
 """
+# If the daemon has maps. `shared` has room for few events, and `roomy` for many.
+MAPPED_STREAMS = """
+[streams.shared]
+publish = true
+map = true
+replay = 3
+buffer = {{ events = 64 }}
+
+[streams.roomy]
+publish = true
+map = true
+buffer = {{ events = 1000 }}
+
+[streams.mapped-count]
+timer = {{ every = "1ms", times = 5 }}
+map = true
+replay = 5
+
+[streams.mapped-private]
+timer = {{ every = "1s" }}
+map = true
+read = ["uid:{stranger}"]
+"""
 SERVER = """
 max_requests_per_connection = 8
 max_request = "15MiB"
@@ -117,13 +141,26 @@ class Server(Daemon):
 
     def begin(self, server=""):
         (self.folder / "state").mkdir(exist_ok=True)
-        self.start(STREAMS.format(stranger=os.geteuid() + 1), f'{SERVER}\n{server}\nstate = "{self.folder}/state"\n')
+        streams = STREAMS + (MAPPED_STREAMS if serves_maps(self.program) else "")
+        self.start(streams.format(stranger=os.geteuid() + 1), f'{SERVER}\n{server}\nstate = "{self.folder}/state"\n')
 
     def reload_without(self, stream):
         """Removes a stream from the configuration."""
-        configuration = self.folder / "streamd.toml"
-        configuration.write_text(configuration.read_text().replace(f"[streams.{stream}]", "[streams.another]"))
+        self.reload(f"[streams.{stream}]", "[streams.another]")
+
+    def reload(self, former, new):
+        """Replaces a text in the configuration, at once: an earlier reload may be reading it."""
+        configuration, changed = self.folder / "streamd.toml", self.folder / "changed.toml"
+        changed.write_text(configuration.read_text().replace(former, new))
+        changed.rename(configuration)
         self.process.send_signal(signal.SIGHUP)
+
+    def wait_for_reload(self, count):
+        """Returns after so many reloads since the start."""
+        end = time.monotonic() + PATIENCE_MILLISECONDS / 1000
+        while self.log.count("configuration reloaded") < count:
+            expect(time.monotonic() < end, "the daemon did not reload its configuration")
+            time.sleep(0.01)
 
     def kill(self):
         self.process.kill()
@@ -290,7 +327,8 @@ class Sender:
 
 
 class Trial:
-    """For use in a `with`. `missing`: the capabilities that the driver needs and does not have; without one there is a daemon."""
+    """For use in a `with`. `missing`: the capabilities that the driver needs and does not have, and the daemon's; without one there is a
+    daemon."""
 
     def __init__(self, program, command, needs):
         self.command = command
@@ -300,7 +338,9 @@ class Trial:
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             self.driver = stack.enter_context(Driver(self.command))
-            self.missing = [word for word in self.needs if word not in self.driver.capabilities]
+            self.missing = [f"driver has no {word}" for word in self.needs if word not in self.driver.capabilities]
+            if "map" in self.needs and not serves_maps(self.daemon.program):
+                self.missing.append("daemon has no maps")
             if not self.missing:
                 stack.enter_context(self.daemon)
                 self.daemon.begin()
@@ -333,6 +373,18 @@ class Trial:
         words = {key.rstrip("_"): "yes" if value is True else str(value) for key, value in options.items()}
         self.driver.ask("subscribe", subscription=number, connection=connection, stream=stream, window=str(window), **words).must_be("ok")
         return Reader(self.driver, number)
+
+    def begin_map(self, stream, connection=None, **options):
+        """Returns the reply, and the reader."""
+        number = self.handle()
+        words = {key.rstrip("_"): "yes" if value is True else str(value) for key, value in options.items()}
+        reply = self.driver.ask("map", subscription=number, connection=connection or self.connect(), stream=stream, **words)
+        return reply, Reader(self.driver, number)
+
+    def map(self, stream, connection=None, **options):
+        reply, reader = self.begin_map(stream, connection, **options)
+        reply.must_be("ok")
+        return reader
 
     def settle(self, connection):
         """Returns once the daemon has handled all requests of the connection: a client may send the first of these before them."""
