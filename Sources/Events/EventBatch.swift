@@ -16,6 +16,9 @@
 /// the position. A batch with stamps can be appended to one that it continues (`continues`). Any other way to add,
 /// replace or remove an event is a programming error, which ends the program.
 ///
+/// A batch may have a loss: its source has lost events before its first one. A part of a batch has the loss if it begins
+/// with the first event, and a joined batch has all losses before its first event.
+///
 /// A batch may have keys: for each event a key, or none. Keys stay with their events in a part of a batch, in a joined
 /// batch and in the result of `filter`. Appended and replacing events have keys only if they come from a batch with
 /// keys.
@@ -32,9 +35,9 @@ public struct EventBatch: Equatable, Sendable {
     case checkpoint(Checkpoint)
     case several(Several)
 
-    init(_ checkpoint: Checkpoint?, _ stamps: EventStamps?, _ keys: EventKeys?) {
-      if stamps != nil || keys != nil {
-        self = .several(Several(stamps, keys, checkpoint))
+    init(_ checkpoint: Checkpoint?, _ stamps: EventStamps?, _ keys: EventKeys?, _ loss: EventLoss?) {
+      if stamps != nil || keys != nil || loss != nil {
+        self = .several(Several(stamps, keys, checkpoint, loss))
       } else {
         self = checkpoint.map { .checkpoint($0) } ?? .none
       }
@@ -45,13 +48,15 @@ public struct EventBatch: Equatable, Sendable {
     let stamps: EventStamps?
     let keys: EventKeys?
     let checkpoint: Checkpoint?
+    let loss: EventLoss?
 
-    init(_ stamps: EventStamps?, _ keys: EventKeys?, _ checkpoint: Checkpoint?) {
-      (self.stamps, self.keys, self.checkpoint) = (stamps, keys, checkpoint)
+    init(_ stamps: EventStamps?, _ keys: EventKeys?, _ checkpoint: Checkpoint?, _ loss: EventLoss?) {
+      (self.stamps, self.keys, self.checkpoint, self.loss) = (stamps, keys, checkpoint, loss)
     }
 
     static func == (one: Several, other: Several) -> Bool {
       one.stamps == other.stamps && one.keys == other.keys && one.checkpoint == other.checkpoint
+        && one.loss == other.loss
     }
   }
 
@@ -68,7 +73,7 @@ public struct EventBatch: Equatable, Sendable {
       case .several(let several): several.checkpoint
       }
     }
-    set { notes = Notes(newValue, stamps, keys) }
+    set { notes = Notes(newValue, stamps, keys, loss) }
   }
 
   /// The ids and times of the events; nil: the log assigns them.
@@ -83,10 +88,19 @@ public struct EventBatch: Equatable, Sendable {
     return several.keys
   }
 
+  /// What was lost before the first event, or before that of the next batch; nil: nothing.
+  public var loss: EventLoss? {
+    get {
+      guard case .several(let several) = notes else { return nil }
+      return several.loss
+    }
+    set { notes = Notes(checkpoint, stamps, keys, newValue) }
+  }
+
   /// Sets the keys of the events; nil: none has one. There must be as many keys as events.
   public mutating func setKeys(_ keys: EventKeys?) {
     precondition(keys.map { $0.count == count } ?? true, "\(keys?.count ?? 0) keys of \(count) events")
-    notes = Notes(checkpoint, stamps, isEmpty ? nil : keys)
+    notes = Notes(checkpoint, stamps, isEmpty ? nil : keys, loss)
   }
 
   /// Sets the ids and times of the events, and the position.
@@ -95,7 +109,7 @@ public struct EventBatch: Equatable, Sendable {
   ///   bits.
   public mutating func setStamps(_ stamps: EventStamps) -> Bool {
     guard let fitted = stamps.fitted(to: count) else { return false }
-    notes = Notes(checkpoint, fitted, keys)
+    notes = Notes(checkpoint, fitted, keys, loss)
     return true
   }
 
@@ -122,8 +136,11 @@ public struct EventBatch: Equatable, Sendable {
     requireNoStamps()
     guard var keys else { return }
     keys.appendNone()
-    notes = Notes(checkpoint, nil, keys)
+    notes = Notes(checkpoint, nil, keys, loss)
   }
+
+  /// Whether it has neither an event nor a checkpoint nor a loss.
+  public var isBlank: Bool { isEmpty && checkpoint == nil && loss == nil }
 
   /// The total number of bytes of all events.
   public var byteCount: Int { bytes.count }
@@ -205,11 +222,12 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     let isLast = range.upperBound == batch.count
     guard isLast || !range.isEmpty else { return }
     join(isLast ? batch.checkpoint : nil, batch.stamps?.part(range, of: batch.count), count: range.count)
+    if range.lowerBound == 0, let next = batch.loss { loss = loss.map { $0.joined(with: next) } ?? next }
     if !range.isEmpty, keys != nil || batch.keys != nil {
       var joined = keys ?? EventKeys(definition: batch.keys?.definition ?? 0)
       joined.appendNone(count: count - joined.count)
       if let new = batch.keys { joined.append(new, range) } else { joined.appendNone(count: range.count) }
-      notes = Notes(checkpoint, stamps, joined)
+      notes = Notes(checkpoint, stamps, joined, loss)
     }
     let offset = bytes.count - former
     bytes += batch.bytes[former..<batch.start(range.upperBound)]
@@ -220,10 +238,10 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
   private mutating func join(_ newer: Checkpoint?, _ next: EventStamps?, count: Int) {
     if let next {
       if let stamps, stamps.id(self.count) == next.firstID {
-        notes = Notes(newer ?? checkpoint, stamps.followed(after: self.count, by: next, count), keys)
+        notes = Notes(newer ?? checkpoint, stamps.followed(after: self.count, by: next, count), keys, loss)
       } else {
         precondition(stamps == nil && isEmpty, "\(self.count) events are not continued by id \(next.firstID)")
-        notes = Notes(newer ?? checkpoint, next, keys)
+        notes = Notes(newer ?? checkpoint, next, keys, loss)
       }
     } else {
       if count > 0 { requireNoStamps() }
@@ -242,7 +260,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
       if let keys { includedKeys?.append(keys, index..<index + 1) }
     }
     precondition(stamps == nil || included.count == count, "an event with an id was left out")
-    included.notes = Notes(checkpoint, stamps, included.isEmpty ? nil : includedKeys)
+    included.notes = Notes(checkpoint, stamps, included.isEmpty ? nil : includedKeys, loss)
     return included
   }
 
@@ -254,13 +272,13 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
       let isAtEnd = range.upperBound == count
       precondition(events.isEmpty && (isAtEnd || range.lowerBound == 0), "the ids of events would change")
       let rest = isAtEnd ? 0..<range.lowerBound : range.upperBound..<count
-      notes = Notes(checkpoint, rest.isEmpty ? nil : stamps.part(rest, of: count), keys)
+      notes = Notes(checkpoint, rest.isEmpty ? nil : stamps.part(rest, of: count), keys, loss)
     }
     if let keys {
       var joined = keys.part(0..<range.lowerBound)
       joined.appendNone(count: events.count)
       joined.append(keys, range.upperBound..<count)
-      notes = Notes(checkpoint, stamps, joined.count == 0 ? nil : joined)
+      notes = Notes(checkpoint, stamps, joined.count == 0 ? nil : joined, loss)
     }
     let former = start(range.lowerBound)..<start(range.upperBound)
     var end = former.lowerBound

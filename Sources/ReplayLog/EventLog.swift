@@ -11,9 +11,9 @@ import Glibc
 /// `position` take the hole into account.
 ///
 /// A batch with stamps gives its events their ids and times. Ids below `endPosition` are skipped: no event replaces
-/// another, and ids never decrease. Ids above it leave a hole; a second hole evicts the events before the first one. A
-/// log that has stored such a batch *follows a fleet*: it assigns no id of its own until a batch without stamps comes,
-/// and such events get ids above the wall clock.
+/// another, and ids never decrease. Ids above it leave a hole, and so does a batch with a loss; a second hole evicts the
+/// events before the first one. A log that has stored a batch with stamps *follows a fleet*: it assigns no id of its own
+/// until a batch without stamps comes, and such events get ids above the wall clock.
 ///
 /// The region can outlive the process: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
 public final class EventLog {
@@ -109,7 +109,7 @@ public final class EventLog {
   private(set) var holeEnd: UInt64
   /// Every position from here on was assigned to an event, except in the hole; earlier positions are unknown. In the
   /// header.
-  private var historyStart: UInt64
+  private(set) var historyStart: UInt64
   private var lastTime: UInt64 = 0
   /// The positions of stored events before which the clock was set back; only the newest.
   private var stepsBack: [UInt64] = []
@@ -216,10 +216,15 @@ public final class EventLog {
   public func appendWhatFits(_ batch: EventBatch) -> EventBatch? {
     if let stamps = batch.stamps { return appendWhatFits(batch, stamps) }
     let checkpoint = batch.checkpoint
-    guard !batch.isEmpty || checkpoint != nil else { return nil }
+    guard !batch.isEmpty || checkpoint != nil || batch.loss != nil else { return nil }
     let leavesFleet = fleetBytes != nil && !batch.isEmpty
     if leavesFleet, !leaveHole(to: nextOwnID) { return batch }
-    if checkpoint != nil, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
+    if checkpoint != nil, !batch.isEmpty, heldPosition < endPosition, !hasRoomForAll(of: batch) { return batch }
+    var batch = batch
+    if let loss = batch.loss {
+      guard leaveHole(for: loss) else { return batch }
+      batch.loss = nil
+    }
     let now = clock()
     let keys = batch.keys
     var count = 0
@@ -293,10 +298,9 @@ public final class EventLog {
     return leftOutCount
   }
 
-  /// Makes `id` the next event's, if it is higher: the ids before it become the hole, or enlarge one at the end. Evicts
-  /// the events before an older hole.
+  /// Makes `id` the next event's, if it is higher, after a hole. Evicts the events before an older hole within the log.
   /// - Returns: false, without any effect, if such events are held.
-  private func leaveHole(to id: UInt64) -> Bool {
+  func leaveHole(to id: UInt64) -> Bool {
     guard id > endPosition else { return true }
     if holeStart == holeEnd || holeEnd < endPosition {
       if firstPosition < holeStart {

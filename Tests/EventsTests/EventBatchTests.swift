@@ -31,6 +31,30 @@ import Testing
     }
   }
 
+  @Test func aLossStaysBeforeTheFirstEvent() {
+    var batch = EventBatch(events)
+    batch.loss = .known(3)
+    batch.checkpoint = Checkpoint([1])
+    #expect(batch != EventBatch(events) && batch.loss == .known(3) && !batch.isBlank)
+    #expect(EventBatch(batch[0..<2]).loss == .known(3) && EventBatch(batch[1...]).loss == nil)
+    #expect(batch.filter { _ in false }.loss == .known(3))
+    batch.append([9])
+    #expect(batch.loss == .known(3))
+    var next = EventBatch()
+    next.loss = .known(4)
+    batch += next
+    #expect(batch.loss == .known(7))
+    next.loss = .possible
+    batch += next
+    #expect(batch.loss == .known(7))
+    next.loss = .unknown
+    batch += next
+    #expect(batch.loss == .unknown)
+    batch.loss = nil
+    batch.checkpoint = nil
+    #expect(batch == EventBatch(events + [[9]]) && EventBatch().isBlank)
+  }
+
   @Test func withUnsafeBytesStopsWhenTheBodyReturnsFalse() {
     var seen: [[UInt8]] = []
     EventBatch(events).withUnsafeBytes(of: 1..<5) { event in

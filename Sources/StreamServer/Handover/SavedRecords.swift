@@ -45,6 +45,26 @@ extension FreshnessMachine.Saved: TaggedRecord {
   }
 }
 
+extension EventLoss {
+  /// As one number, which is not 0.
+  fileprivate var number: UInt64 {
+    switch self {
+    case .known: min(count, .max - 2)
+    case .unknown: .max
+    case .possible: .max - 1
+    }
+  }
+
+  fileprivate init?(number: UInt64) {
+    switch number {
+    case 0: return nil
+    case .max: self = .unknown
+    case .max - 1: self = .possible
+    default: self = .known(number)
+    }
+  }
+}
+
 extension SavedConnections.Waiting: TaggedRecord {
   /// One event.
   private struct Event: TaggedRecord {
@@ -64,10 +84,13 @@ extension SavedConnections.Waiting: TaggedRecord {
     var (keys, definition) = (events.keys?.encoded ?? [], events.keys?.definition ?? 0)
     try fields.field(4, &keys)
     try fields.field(5, &definition)
+    var lost = events.loss?.number ?? 0
+    try fields.field(6, &lost)
     guard fields.isReading else { return }
     events = EventBatch(list.map(\.bytes))
     events.checkpoint = checkpoints.last.flatMap { Checkpoint($0.bytes) }
     events.setKeys(EventKeys(encoded: keys, count: events.count, definition: definition))
+    events.loss = EventLoss(number: lost)
   }
 }
 
