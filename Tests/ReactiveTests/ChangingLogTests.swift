@@ -45,6 +45,20 @@ import Testing
     #expect(log.values == [1, 2])
   }
 
+  @Test func aReaderThatReportsItsPositionHoldsTheLogOnceThatWaits() {
+    let probe = Probe<[Int], TestError>()
+    let (log, reader) = Log.connected(to: probe, .dropOldest)
+    _ = probe.send([1, 2, 3, 4, 5])
+    log.reader(reader, oldestUnread: 3)
+    #expect(probe.send([6]) == .max(1) && log.values == [3, 4, 5, 6])
+    _ = log.freeze(start: .always, overflow: .waitForSlowest)
+    log.thaw()
+    #expect(probe.send([7, 8]) == Subscribers.Demand.none)
+    #expect(log.values == [4, 5, 6, 7])
+    log.reader(reader, oldestUnread: 4)
+    #expect(log.values == [5, 6, 7, 8])
+  }
+
   @Test func changingBetweenWaitingAndDroppingLosesNoValueThatFits() {
     let probe = Probe<[Int], TestError>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)

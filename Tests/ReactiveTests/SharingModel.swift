@@ -179,7 +179,7 @@ struct SharingModel {
   }
 
   private mutating func read(_ index: Int) -> Bool {
-    guard readers[index].isAttached, machine.isLossless else { return false }
+    guard readers[index].isAttached else { return false }
     setOldestUnread(index)
     return true
   }
@@ -187,7 +187,7 @@ struct SharingModel {
   private mutating func setOldestUnread(_ index: Int) {
     readers[index].oldestUnread = end
     machine.setOldestUnread(end, of: ObjectIdentifier(Self.keys[index]))
-    drain()
+    if machine.isLossless { drain() }
   }
 
   private mutating func drain() {
@@ -309,9 +309,7 @@ struct SharingModel {
     guard demand == .oneAtATime, !isFrozen else { return false }
     machine.freeze(start: start, overflow: overflow)
     (isFrozen, self.start) = (true, start)
-    for index in readers.indices where readers[index].isAttached {
-      if !machine.isLossless { readers[index].oldestUnread = .max } else if index == 0 { setOldestUnread(index) }
-    }
+    if machine.isLossless, readers[0].isAttached { setOldestUnread(0) }
     return true
   }
 

@@ -288,15 +288,18 @@ public enum ShareStart: Sendable, Equatable {
     step { $0.machine.request(through: position, by: ObjectIdentifier(reader), $0.extent) }
   }
 
-  /// For lossless logs: records that the reader has not read `position` and the elements after it; `.max`: it needs
-  /// none. Has no effect for a log that drops elements. May append, and request values from upstream, which may deliver
-  /// before this call returns.
+  /// Records that the reader has not read `position` and the elements after it; `.max`: it needs none. A log that drops
+  /// elements keeps them once it becomes lossless; a lossless one may append, and request values from upstream, which may
+  /// deliver before this call returns.
   ///
   /// - Returns: The position that is kept: `position`, or the oldest element if earlier ones have already been dropped.
   @discardableResult package func reader(_ reader: any LogReader, oldestUnread position: UInt64) -> UInt64 {
     var first = position
     step { state in
-      guard state.machine.isLossless else { return .init() }
+      guard state.machine.isLossless else {
+        state.machine.setOldestUnread(position, of: ObjectIdentifier(reader))
+        return .init()
+      }
       first = max(position, state.storage.firstPosition)
       state.machine.setOldestUnread(position == .max ? .max : first, of: ObjectIdentifier(reader))
       return state.drain()
@@ -322,6 +325,7 @@ extension SharedLog.State {
   @inlinable mutating func append(
     _ input: Storage.Input, from generation: UInt64?, slack: Int
   ) -> SharedLog.Appended? {
+    let end = storage.endPosition
     switch machine.valueArrived(generation) {
     case .discard: return nil
     case .append: storage.append(input)
@@ -331,8 +335,18 @@ extension SharedLog.State {
       return nil
     }
     machine.valueAppended(fromUpstream: generation != nil)
+    // A value without elements, such as a position of upstream, concerns no reader.
+    guard storage.endPosition > end else {
+      return SharedLog.Appended(readers: observers, newest: nil, dropped: storage.dropExcess(sparing: slack))
+    }
     let newest = storage.newestElement.map { SharedLog.Newest(storage.endPosition - 1, $0) }
     return SharedLog.Appended(readers: readers, newest: newest, dropped: storage.dropExcess(sparing: slack))
+  }
+
+  /// The storage's observer.
+  @usableFromInline var observers: [SharedLog.AttachedReader] {
+    guard let observer else { return [] }
+    return readers.filter { $0.reader === observer }
   }
 
   /// Appends as much as fits, behind the waiting values.

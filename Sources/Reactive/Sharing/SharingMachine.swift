@@ -80,7 +80,7 @@
   private struct Reader: Equatable {
     /// The reader has requested every element before this position: 0 for none, `.max` for all.
     var requestedThrough: UInt64 = 0
-    /// For lossless logs: the first element that the reader has not read; `.max` if it needs none.
+    /// The first element that the reader has not read, as far as it has reported one; `.max` if it needs none.
     var oldestUnread = UInt64.max
   }
 
@@ -162,14 +162,14 @@
     return actions
   }
 
-  /// For lossless logs: records the first element that a reader has not read. The caller must then call
+  /// Records the first element that a reader has not read. For a lossless log the caller must then call
   /// ``drained(appending:waiting:_:)``. Has no effect for a reader that is not attached.
   mutating func setOldestUnread(_ position: UInt64, of reader: ObjectIdentifier) {
     readers[reader]?.oldestUnread = position
   }
 
-  /// For lossless logs: the first element that the storage must keep; `.max` for none.
-  var oldestUnread: UInt64 { readers.values.reduce(.max) { min($0, $1.oldestUnread) } }
+  /// The first element that the storage must keep; `.max` for none, and for a log that drops elements.
+  var oldestUnread: UInt64 { isLossless ? readers.values.reduce(.max) { min($0, $1.oldestUnread) } : .max }
 
   /// The oldest unread element, while upstream could send more but receives no request because subscribers do not read.
   /// Nil while upstream does not wait, and for a log that drops elements.
@@ -468,7 +468,6 @@
     (isFrozen, wasConnected) = (true, isConnected)
     self.start = start
     isLossless = overflow == .waitForSlowest
-    if !isLossless { for reader in readers.keys { readers[reader]?.oldestUnread = .max } }
   }
 
   /// Sets another upstream for a frozen log; a former end is void.
