@@ -125,19 +125,27 @@ extension Configuration.Stream {
     checkpoint: @escaping @Sendable () -> Checkpoint?, sinceLast: @escaping @Sendable () -> Duration?,
     hold: ThrottleHold, report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
-    var events = validatesSource ? source.validJSON(report: report) : source
+    let keepsPosition = keepsPosition
+    var events = validatesSource ? source.validJSON(keepsPosition: keepsPosition, report: report) : source
     let transform = transform
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {
       // This executable again, even if its file was replaced.
       events = events.jq(
-        transform, name: name, executable: "/proc/self/exe", resumption: resumption, on: thread, report: report)
+        transform, name: name, executable: "/proc/self/exe", resumption: resumption, keepsPosition: keepsPosition,
+        on: thread, report: report)
     }
-    if distinct == .whole { events = events.distinct(resumption: resumption) }
+    if distinct == .whole { events = events.distinct(resumption: resumption, keepsPosition: keepsPosition) }
     if let throttle { events = events.throttle(to: throttle, sinceLast: sinceLast, hold: hold, on: thread) }
     return events
   }
+}
+
+extension Configuration.Stream {
+  /// Whether the position of events that the pipeline has removed is stored with the next event only. A page on which the
+  /// pipeline failed is fetched again after a restart then, and a fleet has no record without an event.
+  private var keepsPosition: Bool { share == .fleet || source.fleetKind == .poll }
 }
 
 extension Configuration.Source {

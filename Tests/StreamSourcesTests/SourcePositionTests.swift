@@ -160,8 +160,35 @@ import Testing
     return batch
   }
 
-  @Test func aBatchThatJQEmptiesPassesItsPositionToTheNextEvent() {
+  @Test func aBatchThatJQEmptiesPassesItsPositionAtOnce() {
     var machine = JQMachine()
+    machine.request(.unlimited)
+    _ = machine.next(at: .zero)
+    machine.receive(batch(["a", "b"], 1))
+    _ = machine.next(at: .zero)
+    machine.answered([])
+    #expect(machine.next(at: .zero) == nil)
+    machine.answered([])
+    #expect(machine.next(at: .zero) == .deliver(batch([], 1)))
+    #expect(machine.next(at: .zero) == .ask)
+    var lost = batch([], 2)
+    lost.loss = .known(3)
+    machine.receive(lost)
+    #expect(machine.next(at: .zero) == .deliver(lost))
+    #expect(machine.next(at: .zero) == .ask)
+    machine.receive(batch(["c"], nil))
+    _ = machine.next(at: .zero)
+    machine.answered([])
+    #expect(machine.next(at: .zero) == .ask, "there is nothing to pass on")
+    machine.retract()
+    machine.receive(batch([], 3))
+    #expect(machine.next(at: .zero) == nil)
+    machine.request(.max(1))
+    #expect(machine.next(at: .zero) == .deliver(batch([], 3)))
+  }
+
+  @Test func aBatchThatJQEmptiesMayPassItsPositionToTheNextEvent() {
+    var machine = JQMachine(keepsPosition: true)
     machine.request(.unlimited)
     #expect(machine.next(at: .zero) == .ask)
     machine.receive(batch(["a", "b"], 1))
@@ -189,8 +216,24 @@ import Testing
     #expect(machine.next(at: .zero) == .deliver(batch(["E"], 3)))
   }
 
-  @Test func aBatchThatDistinctEmptiesPassesItsPositionToTheNextEvent() {
+  @Test func aBatchThatDistinctEmptiesPassesItsPositionAtOnce() {
     let memory = DistinctMemory()
+    #expect(memory.carry(batch([], 2)) == batch([], 2))
+    #expect(memory.carry(batch([], nil)) == nil)
+    #expect(memory.carry(batch(["b"], nil)) == batch(["b"], nil))
+  }
+
+  @Test func aPositionWithoutAnEventKeepsTheDigestOfTheLastOne() throws {
+    let stored = PipelineCheckpoint(key: BodyDigest(Array("a".utf8)), source: Checkpoint([1])).checkpoint
+    let memory = DistinctMemory(SourceResumption { stored })
+    memory.resume()
+    #expect(PipelineCheckpoint(memory.carry(batch([], 2))?.checkpoint).key == BodyDigest(Array("a".utf8)))
+    #expect(!memory.admits(Array("a".utf8)) && memory.admits(Array("b".utf8)))
+    #expect(PipelineCheckpoint(memory.carry(batch([], 3))?.checkpoint).key == BodyDigest(Array("b".utf8)))
+  }
+
+  @Test func aBatchThatDistinctEmptiesMayPassItsPositionToTheNextEvent() {
+    let memory = DistinctMemory(keepsPosition: true)
     #expect(memory.carry(batch(["a"], 1)) == batch(["a"], 1))
     #expect(memory.carry(batch([], 2)) == nil)
     #expect(memory.carry(batch(["b"], nil)) == batch(["b"], 2))
@@ -205,5 +248,23 @@ import Testing
     machine.receive(batch(["c"], 2))
     machine.receive(batch(["d"], nil))
     #expect(machine.next(at: .seconds(6)) == .deliver(batch(["d"], 2)))
+  }
+
+  @Test func throttlePassesAPositionAloneWhileItHoldsNoEvent() {
+    var machine = ThrottleMachine(interval: .seconds(1))
+    machine.request(.unlimited)
+    machine.receive(batch(["a"], 1))
+    #expect(machine.next(at: .seconds(5)) == .deliver(batch(["a"], 1)))
+    machine.receive(batch([], 2))
+    #expect(machine.next(at: .seconds(5)) == .deliver(batch([], 2)))
+    machine.receive(batch(["b"], 3))
+    var lost = batch([], 4)
+    lost.loss = .unknown
+    machine.receive(lost)
+    #expect(machine.next(at: .seconds(5)) == .begin(.seconds(6)))
+    #expect(machine.next(at: .seconds(5)) == .ask)
+    var held = batch(["b"], 4)
+    held.loss = .unknown
+    #expect(machine.next(at: .seconds(6)) == .deliver(held))
   }
 }

@@ -11,12 +11,14 @@ import Testing
 
   /// Subscribes, and passes each batch on.
   /// - Returns: what the operator asks for in return, and what it passes on.
-  private func pass(_ batches: [EventBatch]) -> (demand: [Subscribers.Demand?], passed: [EventBatch]) {
+  private func pass(
+    _ batches: [EventBatch], keepsPosition: Bool = false
+  ) -> (demand: [Subscribers.Demand?], passed: [EventBatch]) {
     let feed = Feed()
     let passed = Shared<[EventBatch]>([])
-    let sink = feed.validJSON { [reports] report in reports.withLock { $0.append(report) } }.sink { batch in
-      passed.withLock { $0.append(batch) }
-    }
+    let sink = feed.validJSON(keepsPosition: keepsPosition) { [reports] report in
+      reports.withLock { $0.append(report) }
+    }.sink { batch in passed.withLock { $0.append(batch) } }
     defer { sink.cancel() }
     let demand = batches.map { feed.now.subscriber?.receive($0) }
     return (demand, passed.withLock { $0 })
@@ -37,10 +39,16 @@ import Testing
     #expect(reports.withLock { $0 } == [.malformed(2), .malformed(3), .passing])
   }
 
-  @Test func aBatchThatBecomesEmptyUsesNoDemandAndItsCheckpointGoesOn() {
-    let (demand, passed) = pass([
-      batch(["x"], 1), batch(["y"]), batch(["1"]), batch(["2", "z"], 2), batch(["3"], 3), batch(["4"]),
-    ])
+  @Test func aBatchThatBecomesEmptyPassesItsCheckpointAtOnce() {
+    let (demand, passed) = pass([batch(["x"], 1), batch(["y"]), batch(["1"])])
+    #expect(demand[1] == .max(1))
+    #expect(passed == [batch([], 1), batch(["1"])])
+  }
+
+  @Test func aBatchThatBecomesEmptyMayPassItsCheckpointToTheNextEvent() {
+    let (demand, passed) = pass(
+      [batch(["x"], 1), batch(["y"]), batch(["1"]), batch(["2", "z"], 2), batch(["3"], 3), batch(["4"])],
+      keepsPosition: true)
     #expect(demand[0] == .max(1) && demand[1] == .max(1))
     #expect(passed == [batch(["1"], 1), batch(["2"], 2), batch(["3"], 3), batch(["4"])])
   }

@@ -5,12 +5,16 @@ import StreamRuntime
 extension Publisher where Output == EventBatch, Failure == Never {
   /// Removes each event that equals the previous one, byte for byte.
   ///
-  /// A batch that becomes empty uses no demand. For one subscription at a time, such as a shared log's: each compares
-  /// with the last event of the previous subscription, which the log still contains.
-  /// - Parameter resumption: each batch carries a checkpoint with the last event's digest, and each subscription
-  ///   compares with the digest of the resumption. nil: the checkpoints stay as they are.
-  public func distinct(resumption: SourceResumption? = nil) -> AnyPublisher<EventBatch, Never> {
-    let memory = DistinctMemory(resumption)
+  /// A batch that becomes empty uses no demand, unless it brings a checkpoint or a loss. For one subscription at a time,
+  /// such as a shared log's: each compares with the last event of the previous subscription, which the log still contains.
+  /// - Parameters:
+  ///   - resumption: each batch carries a checkpoint with the last event's digest, and each subscription compares with
+  ///     that of the resumption; nil: the checkpoints stay as they are.
+  ///   - keepsPosition: the checkpoint of a batch that becomes empty waits for the next event.
+  public func distinct(
+    resumption: SourceResumption? = nil, keepsPosition: Bool = false
+  ) -> AnyPublisher<EventBatch, Never> {
+    let memory = DistinctMemory(resumption, keepsPosition: keepsPosition)
     return compactMap { batch in
       memory.carry(batch.filter { memory.admits($0) })
     }.handleEvents(receiveSubscription: { _ in memory.resume() }).eraseToAnyPublisher()
@@ -23,10 +27,14 @@ final class DistinctMemory: Sendable {
   /// The digest of the last event in the log, until the first event of a subscription.
   private let resumed = Locked<BodyDigest?>(nil)
   private let resumption: SourceResumption?
-  /// The newest checkpoint of the batches removed since the last delivered one.
+  /// Whether the checkpoint of a batch that becomes empty waits for the next event.
+  let keepsPosition: Bool
+  /// With `keepsPosition`: the newest checkpoint of the batches removed since the last delivered one.
   private let checkpoint = Locked<Checkpoint?>(nil)
 
-  init(_ resumption: SourceResumption? = nil) { self.resumption = resumption }
+  init(_ resumption: SourceResumption? = nil, keepsPosition: Bool = false) {
+    (self.resumption, self.keepsPosition) = (resumption, keepsPosition)
+  }
 
   /// A subscription begins: it compares with the last event in the log, if its checkpoint has that event's digest.
   func resume() {
@@ -34,19 +42,20 @@ final class DistinctMemory: Sendable {
     resumed.withLock { $0 = key }
   }
 
-  /// The checkpoint of a batch up to the last event that was compared.
+  /// The checkpoint of a batch up to the last event that was compared, or that will be compared with.
   func checkpoint(_ source: Checkpoint?) -> Checkpoint? {
     guard resumption != nil else { return source }
-    let key = last.withLock { $0 }.map { BodyDigest($0) }
+    let key = resumed.withLock { $0 } ?? last.withLock { $0 }.map { BodyDigest($0) }
     return PipelineCheckpoint(key: key, source: source).checkpoint
   }
 
-  /// - Returns: the batch, with the newest checkpoint; nil if the batch is empty.
+  /// - Returns: the batch, with the newest checkpoint; nil if it is empty and has nothing to pass on.
   func carry(_ batch: EventBatch) -> EventBatch? {
     checkpoint.withLock { checkpoint in
+      if batch.isBlank { return nil }
       let newest = batch.checkpoint ?? checkpoint
-      checkpoint = batch.isEmpty ? newest : nil
-      if batch.isEmpty { return nil }
+      checkpoint = batch.isEmpty && keepsPosition ? newest : nil
+      if batch.isEmpty, keepsPosition { return nil }
       var batch = batch
       batch.checkpoint = self.checkpoint(newest)
       return batch

@@ -66,36 +66,37 @@ extension Publisher where Output == EventBatch, Failure == Never {
   ///
   /// An event on which the first program fails is removed; exceeding 10 s of processor time or 1 GiB of memory is a
   /// failure, too. An event for which the comparison program fails counts as distinct. An event for which a key program
-  /// fails has no key. A batch that becomes empty uses no demand. For one subscription at a time, such as a shared
+  /// fails has no key. A batch that becomes empty uses no demand, unless it brings a checkpoint or a loss. For one subscription at a time, such as a shared
   /// log's: each compares with the last event of the previous subscription. The process runs from the first demand
   /// until the subscription ends.
   /// - Parameters:
   ///   - name: the stream's name, for the process list.
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
   ///   - resumption: as for `distinct`, if the transform compares events.
+  ///   - keepsPosition: as for `distinct`.
   ///   - thread: where values are delivered.
   ///   - report: called on the source thread; must return promptly.
   public func jq(
     _ transform: JQTransform, name: String, executable: String, resumption: SourceResumption? = nil,
-    on thread: SourceThread,
+    keepsPosition: Bool = false, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     jq(
       transform, name: name, executable: executable, timePerEvent: JQWorker.timePerEvent, resumption: resumption,
-      on: thread, report: report)
+      keepsPosition: keepsPosition, on: thread, report: report)
   }
 
   /// - Parameter timePerEvent: processor time, at least a millisecond.
   func jq(
     _ transform: JQTransform, name: String, executable: String, timePerEvent: Duration,
-    resumption: SourceResumption? = nil, on thread: SourceThread,
+    resumption: SourceResumption? = nil, keepsPosition: Bool = false, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     let makeProcess: MakeProcess = { owner throws(SystemError) in
       try JQProcess(
         executable: executable, timePerEvent: timePerEvent, name: name, transform: transform, on: thread, owner: owner)
     }
-    let memory = DistinctMemory(transform.distinctBy == nil ? nil : resumption)
+    let memory = DistinctMemory(transform.distinctBy == nil ? nil : resumption, keepsPosition: keepsPosition)
     return JQ(
       upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess, memory: memory,
       keyDigest: transform.key.map { _ in transform.keyDigest }
@@ -150,7 +151,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     (self.memory, self.keyDigest) = (memory, keyDigest)
     self.report = report
     self.makeProcess = makeProcess
-    super.init(JQMachine(), on: loop, to: down)
+    super.init(JQMachine(keepsPosition: memory.keepsPosition), on: loop, to: down)
   }
 
   /// Starts the process before the first event arrives, because starting takes time.

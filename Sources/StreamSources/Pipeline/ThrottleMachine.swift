@@ -4,7 +4,8 @@ import Reactive
 /// Passes at most one event per interval, the newest: the first at once, the newest of an interval at its end.
 ///
 /// During an interval with demand, upstream is asked for one batch at a time, so that the newest event is known.
-/// Without demand it is asked for none, and the held event waits. Completion follows the held event.
+/// Without demand it is asked for none, and the held event waits. Completion follows the held event. A checkpoint or a
+/// loss without an event passes at once while no event is held, and otherwise with that.
 ///
 /// An open machine passes the newest event of each batch, and the held event, at once and without regard to demand.
 struct ThrottleMachine: BatchMachine {
@@ -13,8 +14,8 @@ struct ThrottleMachine: BatchMachine {
   private var isAsked = false
   /// One event, with its key.
   private var newest: EventBatch?
-  /// The newest checkpoint of the batches up to the held event, or of empty ones.
-  private var checkpoint: Checkpoint?
+  /// The checkpoint and the loss of the batches since the last one that was delivered.
+  private var notes = EventBatch()
   private var isCompleted = false
   /// The time from which the next event may pass.
   private(set) var due = Duration.zero
@@ -40,7 +41,8 @@ struct ThrottleMachine: BatchMachine {
       newest = EventBatch()
       newest?.append(contentsOf: batch.suffix(1))
     }
-    checkpoint = batch.checkpoint ?? checkpoint
+    notes.checkpoint = batch.checkpoint ?? notes.checkpoint
+    if let loss = batch.loss { notes.loss = notes.loss?.joined(with: loss) ?? loss }
   }
 
   mutating func finish() { isCompleted = true }
@@ -52,13 +54,19 @@ struct ThrottleMachine: BatchMachine {
         newest = nil
         demand -= 1
         due = now + interval
-        batch.checkpoint = checkpoint.take()
+        (batch.checkpoint, batch.loss) = (notes.checkpoint, notes.loss)
+        notes = EventBatch()
         return .deliver(batch)
       }
       if awaited != due {
         awaited = due
         return .begin(due)
       }
+    }
+    if newest == nil, demand > .none, !notes.isBlank {
+      defer { notes = EventBatch() }
+      demand -= 1
+      return .deliver(notes)
     }
     if isCompleted { return newest == nil ? .finish : nil }
     guard demand > .none, !isAsked else { return nil }
