@@ -44,6 +44,8 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var errors: UInt64?
   /// Events and published values that are not JSON, as in `$stats`.
   package var malformed: UInt64?
+  /// Events that its bases had evicted before it read them; absent for a stream that is not derived.
+  package var missed: UInt64?
   package var subscribers: Int?
   package var lastID: UInt64?
   /// The number of keys in its state; absent for a stream without keys.
@@ -62,19 +64,21 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
-    message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, subscribers: Int? = nil,
-    lastID: UInt64? = nil,
+    message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, missed: UInt64? = nil,
+    subscribers: Int? = nil, lastID: UInt64? = nil,
     keys: Int? = nil, key: String? = nil, tombstone: String? = nil, incompleteSince: UInt64? = nil,
     staleSince: UInt64? = nil, fleet: Fleet? = nil
   ) {
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
+    self.missed = missed
     (self.subscribers, self.lastID, self.staleSince, self.fleet) = (subscribers, lastID, staleSince, fleet)
     (self.keys, self.key, self.tombstone, self.incompleteSince) = (keys, key, tombstone, incompleteSince)
   }
 
   private enum CodingKeys: String, CodingKey {
-    case name, description, type, source, state, message, errors, malformed, subscribers, keys, key, tombstone, fleet
+    case name, description, type, source, state, message, errors, malformed, missed, subscribers, keys, key, tombstone
+    case fleet
     case lastID = "last_id"
     case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"

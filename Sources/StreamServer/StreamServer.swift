@@ -94,7 +94,8 @@ public final class StreamServer: Sendable {
     try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
       [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
-      return SystemFeed.json(streams.map { $0.summary(showsNames: visibility == .all) })
+      var survey = BaseSurvey()
+      return SystemFeed.json(streams.map { $0.summary(showsNames: visibility == .all, &survey) })
     }
     try addSystemStream("$stats", "The counters of the daemon, once a second", everyMilliseconds: 1000) {
       [weak self] visibility in
@@ -359,7 +360,8 @@ public final class StreamServer: Sendable {
   public var statistics: Statistics {
     let now = EventLoop.monotonicNow()
     let hasLag = hasLag
-    let byStream = userStreams.map { $0.statistics(hasLag: hasLag) }
+    var survey = BaseSurvey()
+    let byStream = userStreams.map { $0.statistics(hasLag: hasLag, &survey) }
     let retired = retired.withLock { $0 }
     func sum(_ counter: (Worker) -> UInt64) -> UInt64 { workers.reduce(0) { $0 &+ counter($1) } }
     return Statistics(
@@ -386,7 +388,8 @@ public final class StreamServer: Sendable {
     let now = EventLoop.monotonicNow()
     let hasLag = hasLag
     let streams = userStreams.filter { visibility.shows($0) }
-    let byStream = streams.map { $0.statistics(hasLag: hasLag) }
+    var survey = BaseSurvey()
+    let byStream = streams.map { $0.statistics(hasLag: hasLag, &survey) }
     return StatisticsSnapshot(
       version: version, uptimeMicroseconds: (now - startedAt) / 1000,
       publishers: streams.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) }, byStream: byStream)
@@ -447,7 +450,8 @@ struct RetiredCounts {
   private(set) var malformed: UInt64 = 0
 
   mutating func add(_ stream: ServedStream) {
-    let counts = stream.statistics(hasLag: false)
+    var survey = BaseSurvey()
+    let counts = stream.statistics(hasLag: false, &survey)
     eventsIn &+= counts.eventsIn
     bytesIn &+= counts.bytesIn
     errors &+= counts.errors

@@ -14,7 +14,7 @@ public struct SourceResumption: Sendable {
   }
 
   /// The checkpoint of the source.
-  func checkpoint() -> Checkpoint? { PipelineCheckpoint(stored()).source }
+  package func checkpoint() -> Checkpoint? { PipelineCheckpoint(stored()).source }
 
   /// The digest of the last event's key.
   func key() -> BodyDigest? { PipelineCheckpoint(stored()).key }

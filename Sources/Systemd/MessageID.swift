@@ -51,6 +51,8 @@ extension MessageID {
   public static let stateComplete = MessageID(0xb6ea_2483_bbd2_437e, 0xb63e_177a_41f6_3940)
   /// A program of a stream's pipeline failed on an event.
   public static let eventFailed = MessageID(0x07bf_86ed_a56a_44f8, 0x8071_6b24_3a6d_1f01)
+  /// Events of another stream were lost before a stream that is made of it had read them; or it has read all others.
+  public static let eventsMissed = MessageID(0xd726_8787_fa10_5f98, 0x0839_d8ad_941b_d710)
   /// A limit of the configuration or of the machine was reached: connections, descriptors, requests.
   public static let limitReached = MessageID(0xf9de_7488_2795_4883, 0x9337_129e_1f72_804d)
   /// Connections of the previous process continue in this one.

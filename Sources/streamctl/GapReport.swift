@@ -33,7 +33,8 @@ struct GapReport {
       let place = isTotal ? "" : lastID.map { " before event \($0)" } ?? ""
       let gaps = gapCount > 1 ? " in \(gapCount) gaps" + (place.isEmpty ? "" : ", the last") : ""
       guard lostCount > 0 else {
-        return "events may be lost\(gaps)\(place): the stream's log was lost, and the daemon cannot know how many"
+        return "events may be lost\(gaps)\(place): the stream's log was lost, or events of its bases, "
+          + "and the daemon cannot know how many"
       }
       let count = lostCount == 1 ? "1 event" : "\(lostCount) events"
       return (hasUnknown ? "at least " : "") + "\(count) lost\(gaps)\(place)"

@@ -113,7 +113,8 @@ extension CatalogueEntry {
   /// The stream's remarks, in brackets after the description.
   fileprivate var remarks: String? {
     let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
-    let remarks = [message, failed].compactMap { $0 }
+    let lost = missed.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") missed" }
+    let remarks = [message, failed, lost].compactMap { $0 }
     return remarks.isEmpty ? nil : "(\(remarks.joined(separator: "; ")))"
   }
 }

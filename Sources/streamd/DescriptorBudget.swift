@@ -52,7 +52,7 @@ struct DescriptorBudget: Equatable {
     switch stream.source {
     case .http: count += 6
     case .exec: count += 8
-    case .timer, .publish: break
+    case .timer, .streams, .publish: break
     }
     if stream.jq != nil || stream.distinct != .no || stream.programKey != nil { count += 4 }
     return count

@@ -1,4 +1,5 @@
 import StreamRuntime
+import StreamServer
 import StreamSources
 import Systemd
 
@@ -16,11 +17,13 @@ struct FeedEntries {
   private var process = FailureNotes()
   /// The events on which a program fails.
   private var events = FailureNotes()
+  /// The losses of a derived stream.
+  private var losses = FailureNotes()
 
   init(of stream: String) { self.stream = stream }
 
   /// When `passed` must be called; nil: never.
-  var due: Duration? { [source.due, waits.due, process.due, events.due].compactMap(\.self).min() }
+  var due: Duration? { [source.due, waits.due, process.due, events.due, losses.due].compactMap(\.self).min() }
 
   /// Takes a report of the source.
   mutating func take(_ report: SourceReport, at now: Duration) -> [Journal.Entry] {
@@ -56,11 +59,28 @@ struct FeedEntries {
     }
   }
 
+  /// Takes a report of a derived stream's source.
+  mutating func take(_ report: DerivedSource.Report, at now: Duration) -> [Journal.Entry] {
+    let before = passed(at: now)
+    switch report {
+    case .missed(let missed, let base):
+      let reason =
+        switch missed {
+        case .known(let count): "\(counted(Int(clamping: count), "event")) of \"\(base)\", not read in time"
+        case .unknown: "an unknown number of events of \"\(base)\", not read in time"
+        case .possible: "perhaps some of \"\(base)\", whose buffer begins anew"
+        }
+      return before + [loss(losses.failed(reason, at: now), reason)]
+    case .current: return before + [losses.recovered(at: now).map { loss($0, "") }].compactMap(\.self)
+    }
+  }
+
   /// Time has passed.
   mutating func passed(at now: Duration) -> [Journal.Entry] {
     [
       source.passed(at: now).map { failure($0, "") }, waits.passed(at: now).map { wait($0, "") },
       process.passed(at: now).map { failure($0, "") }, events.passed(at: now).map { failedEvent($0, "") },
+      losses.passed(at: now).map { loss($0, "") },
     ].compactMap(\.self)
   }
 
@@ -92,6 +112,16 @@ struct FeedEntries {
     case .many(let count, let last):
       entry(.eventFailed, .warning, "\(counted(count, "event")) failed in the last minute, last: \(last)")
     case .ended(let count): entry(.eventFailed, .info, "events no longer fail, after \(counted(count, "failure"))")
+    }
+  }
+
+  private func loss(_ note: FailureNotes.Note, _ reason: String) -> Journal.Entry {
+    switch note {
+    case .began: entry(.eventsMissed, .warning, "events missed: \(reason)")
+    case .repeated: entry(.eventsMissed, .debug, "events missed: \(reason)")
+    case .many(let count, let last):
+      entry(.eventsMissed, .warning, "events missed \(times(count)) in the last minute, last: \(last)")
+    case .ended(let count): entry(.eventsMissed, .info, "reads all events again, after it missed some \(times(count))")
     }
   }
 

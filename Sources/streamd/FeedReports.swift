@@ -24,6 +24,10 @@ final class FeedReports: Sendable {
     write { $0.take(report, at: $1) }
   }
 
+  func take(_ report: DerivedSource.Report) {
+    write { $0.take(report, at: $1) }
+  }
+
   func take(_ progress: SourceProgress) {
     switch progress {
     case .attempted: status.noteAttempt()

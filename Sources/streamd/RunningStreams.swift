@@ -49,7 +49,7 @@ final class RunningStreams: @unchecked Sendable {
   /// Starts the first streams.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
   func begin(_ streams: [Configuration.Stream]) throws {
-    for stream in streams { try add(stream, logs.log(of: stream)) }
+    for stream in streams.basesFirst { try add(stream, logs.log(of: stream)) }
     logs.finish()
     shareStreams(streams)
   }
@@ -75,16 +75,20 @@ final class RunningStreams: @unchecked Sendable {
   /// - Throws: `SystemError` when there is no memory for an added stream; nothing has changed then.
   func apply(_ difference: ConfigurationDifference) throws {
     dispatchPrecondition(condition: .onQueue(queue))
-    let added = try makeLogs(of: difference.added)
+    let added = try makeLogs(of: difference.added.basesFirst)
     // The source counts what is held as taken, and published values are confirmed.
+    let renewed = Self.renewed(by: difference)
     let ending = difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name)
-    let holds = (ending + difference.removed).compactMap { feeds[$0]?.hold }
+    let holds = (ending + renewed.map(\.name) + difference.removed).compactMap { feeds[$0]?.hold }
     passHeld(holds)
     defer { sources.close(holds) }
     var remarks: [(String, String)] = []
+    let changed = Set(difference.changed.map(\.stream.name))
+    let renewedNames = Set(renewed.map(\.name))
     let changes = difference.changed.map { change in
-      StreamChange(
-        StreamConfiguration(change.stream), feed: change.hasOtherFeed ? replaceFeed(change) : nil,
+      let hasOtherFeed = change.hasOtherFeed || renewedNames.contains(change.stream.name)
+      return StreamChange(
+        StreamConfiguration(change.stream), feed: hasOtherFeed ? replaceFeed(of: change.stream) : nil,
         makeLog: change.hasOtherLog
           ? { [logs] old in
             let kept = try logs.log(of: change.stream, insteadOf: old)
@@ -92,9 +96,14 @@ final class RunningStreams: @unchecked Sendable {
             return kept.log
           } : nil)
     }
+    let others = renewed.filter { !changed.contains($0.name) }.map {
+      StreamChange(StreamConfiguration($0), feed: replaceFeed(of: $0))
+    }
     // Before the streams of clients with a new token, which otherwise would be refused.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
-    let failures = server.change(changes, removing: difference.removed)
+    // A changed stream may be made of them.
+    for (stream, kept) in added { try add(stream, kept) }
+    let failures = server.change(changes + others, removing: difference.removed)
     for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
       journal.write(
         .stateNotKept, .error, "the stream continues with its current buffer: \(error)", .stream(name))
@@ -104,7 +113,6 @@ final class RunningStreams: @unchecked Sendable {
       feeds[name] = nil
       logs.forget(name)
     }
-    for (stream, kept) in added { try add(stream, kept) }
     logs.finish()
     shareStreams(difference.streams)
     sources.endRests()
@@ -156,10 +164,21 @@ final class RunningStreams: @unchecked Sendable {
     if let remark = kept.remark { server.setRemark(remark, of: stream.name) }
   }
 
-  private func replaceFeed(_ change: ConfigurationDifference.Change) -> StreamChange.Feed {
-    let feed = makeFeed(of: change.stream)
+  /// Derived streams with a base that gets another source or log, which subscribes to its source anew. They subscribe to it
+  /// anew, too, whether they have ended with it or not: else one could end while it goes on.
+  private static func renewed(by difference: ConfigurationDifference) -> [Configuration.Stream] {
+    var names = Set(difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name))
+    return difference.streams.basesFirst.filter { stream in
+      guard !names.isDisjoint(with: stream.bases) else { return false }
+      names.insert(stream.name)
+      return true
+    }
+  }
+
+  private func replaceFeed(of stream: Configuration.Stream) -> StreamChange.Feed {
+    let feed = makeFeed(of: stream)
     return StreamChange.Feed(
-      source: upstream(of: change.stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
+      source: upstream(of: stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
   }
 
   /// What the stream's log subscribes to.
@@ -199,9 +218,16 @@ final class RunningStreams: @unchecked Sendable {
       if isOfEvent, own == nil { return nil }
       return fleet?.checkpoint(of: name) ?? own
     }
+    let stored: @Sendable () -> Checkpoint? = { [weak server] in server?.checkpoint(of: name, isOfEvent: false) }
     let source = stream.source.publisher(
       for: stream, publishSource: feed.publishSource, in: feed.place, on: sources, checkpoint: checkpoint,
-      stored: { [weak server] in server?.checkpoint(of: name, isOfEvent: false) },
+      stored: stored,
+      derived: { derived in
+        server.derivedSource(
+          of: derived.bases, for: name, where: derived.filter, isSingle: stream.jq != nil, status: reports.status,
+          on: sources.loop, checkpoint: { SourceResumption(checkpoint: stored).checkpoint() }
+        ) { reports.take($0) }.eraseToAnyPublisher()
+      },
       admission: fleet.map { Self.admission(to: $0, of: name) }, handover: fleet?.handover(of: name), refresh: refresh,
       succeeded: { reports.status.noteFetch() }, progress: { reports.take($0) }
     ) { reports.take($0) }

@@ -155,6 +155,7 @@ extension Configuration.Source {
     case .timer: "timer"
     case .http: "http"
     case .exec: "exec"
+    case .streams: "of"
     case .publish: "publish"
     }
   }
@@ -163,7 +164,7 @@ extension Configuration.Source {
   var hasUpstream: Bool {
     switch self {
     case .http, .exec: true
-    case .timer, .publish: false
+    case .timer, .streams, .publish: false
     }
   }
 
@@ -171,7 +172,7 @@ extension Configuration.Source {
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
-    case .timer, .exec: .continuous
+    case .timer, .exec, .streams: .continuous
     case .publish: .publish
     }
   }
@@ -183,6 +184,7 @@ extension Configuration.Source {
   ///   - place: the place of a source program.
   ///   - checkpoint: the resumption state in the stream's log, or that of the fleet. On the source thread.
   ///   - stored: the resumption state in the stream's log. On any thread.
+  ///   - derived: makes the source of a derived stream.
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
   ///   - handover: continues the schedule of another host; nil: there is none.
   ///   - refresh: makes the source ask its upstream at once; nothing of a timer, or while clients are the source.
@@ -191,7 +193,8 @@ extension Configuration.Source {
   func publisher(
     for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
     checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
-    stored: @escaping @Sendable () -> Checkpoint?, admission: FetchAdmission? = nil,
+    stored: @escaping @Sendable () -> Checkpoint?,
+    derived: (Configuration.Derived) -> AnyPublisher<EventBatch, Never>, admission: FetchAdmission? = nil,
     handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
     succeeded: @escaping @Sendable () -> Void = {},
     progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
@@ -199,6 +202,7 @@ extension Configuration.Source {
   ) -> AnyPublisher<EventBatch, Never> {
     switch self {
     case .publish: return publishSource.eraseToAnyPublisher()
+    case .streams(let streams): return derived(streams)
     case .timer(let timer):
       return TimerSource(
         every: timer.every, leeway: timer.leeway, times: timer.times, resumption: SourceResumption(checkpoint: stored)

@@ -129,7 +129,8 @@ final class Machine {
       return configuration.source.publisher(
         for: configuration, publishSource: PublishSource(), in: ProgramPlace(), on: sources!,
         checkpoint: { [weak server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) },
-        stored: { nil }  // of a timer
+        stored: { nil },  // of a timer
+        derived: { _ in Empty(completeImmediately: false).eraseToAnyPublisher() }  // there is none
       ) { [status = status(of: stream.name), journal = journal!] report in
         if let state = SourceState(report) { status.set(state) }
         for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }

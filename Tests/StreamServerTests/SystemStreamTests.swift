@@ -311,7 +311,7 @@ import Testing
     try await withServer { harness in
       _ = try harness.add("s")
       let client = ClientIdentity(number: 7, credentials: .init(process: 4711, user: 1001, group: 1001))
-      harness.server.streams["s"]?.setHolder(ServedStream.Holder(client: client, unread: 3))
+      harness.server.streams["s"]?.setHolder(ServedStream.Holder(reader: .client(client), unread: 3))
       for (user, message) in [
         (0, "stalled by client 7 (uid 1001, pid 4711), 3 events behind"),
         (1002, "stalled by a subscriber, 3 events behind"),

@@ -4,7 +4,7 @@ import Testing
 @testable import streamctl
 
 @Suite struct GapReportTests {
-  private static let unknown = "the stream's log was lost, and the daemon cannot know how many"
+  private static let unknown = "the stream's log was lost, or events of its bases, and the daemon cannot know how many"
   private static let second: UInt64 = 1_000_000_000
 
   /// The messages for gaps before events 1, 2, … that arrive half a second apart.

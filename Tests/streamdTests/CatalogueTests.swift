@@ -26,9 +26,11 @@ import Testing
       .limited(""), .said(""),
     ]
     let pipeline: [PipelineReport] = [.valueError(""), .passing]
+    let derived: [DerivedSource.Report] = [.missed(.known(1), base: "b"), .current]
     var entries = FeedEntries(of: "s")
     return server.map { Journal.Entry($0) } + source.flatMap { entries.take($0, at: .zero) }
-      + pipeline.flatMap { entries.take($0, at: .zero) } + [Journal.Entry(.stateCutOff, .notice, "", [.stream("s")])]
+      + pipeline.flatMap { entries.take($0, at: .zero) } + derived.flatMap { entries.take($0, at: .zero) }
+      + [Journal.Entry(.stateCutOff, .notice, "", [.stream("s")])]
   }()
 
   @Test(arguments: [

@@ -1,3 +1,4 @@
+import StreamServer
 import StreamSources
 import Systemd
 import Testing
@@ -177,6 +178,18 @@ import Testing
         "0: source failing: jq cannot be started: no memory; next try in 1.3 s",
         "0: source recovered after 1 failure", "0: source limited: jq runs unconfined",
         "0: program wrote: hello",
+      ])
+  }
+
+  @Test func lossesOfADerivedStreamHaveOneEntryUntilAllIsReadAgain() {
+    var entries = FeedEntries(of: "d")
+    let times: [(Duration, DerivedSource.Report)] = [
+      (.zero, .missed(.known(1), base: "a")), (.seconds(1), .missed(.unknown, base: "b")), (.seconds(2), .current),
+    ]
+    let written = times.flatMap { entries.take($1, at: $0) }.filter { $0.priority != .debug }
+    #expect(
+      written.map(\.message) == [
+        "events missed: 1 event of \"a\", not read in time", "reads all events again, after it missed some 2 times",
       ])
   }
 }

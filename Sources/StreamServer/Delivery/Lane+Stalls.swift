@@ -119,9 +119,9 @@ extension Lane {
   /// - Parameter holder: the client that stalls the source for longer than ordinary backpressure.
   private func setHolder(_ holder: (client: ClientIdentity, unread: UInt64)?) {
     guard stallDetector?.reportedHolder != holder?.client else { return }
-    if let reportedHolder = stallDetector?.reportedHolder { stream.clearHolder(reportedHolder) }
+    if let reportedHolder = stallDetector?.reportedHolder { stream.clearHolder(.client(reportedHolder)) }
     stallDetector?.reportedHolder = holder?.client
-    if let holder { stream.setHolder(.init(client: holder.client, unread: holder.unread)) }
+    if let holder { stream.setHolder(.init(reader: .client(holder.client), unread: holder.unread)) }
   }
 
   /// - Returns: nil for a stream that drops.

@@ -77,10 +77,11 @@ extension StreamServer {
 
   private func addStreams(_ visibility: Visibility, to text: inout MetricsText) {
     let hasLag = hasLag
+    var survey = BaseSurvey()
     var families = StreamFamilies(
       text: text, now: EventLog.wallClock(),
       streams: userStreams.filter { visibility.shows($0) }.map {
-        (MetricsText.label("stream", $0.name), $0.statistics(hasLag: hasLag), $0.laggedEvents)
+        (MetricsText.label("stream", $0.name), $0.statistics(hasLag: hasLag, &survey), $0.laggedEvents)
       })
     families.addCounts()
     families.addUpstream()

@@ -6,18 +6,20 @@ import StreamRuntime
 
 extension ServedStream {
   /// Its entry in `$streams`.
-  /// - Parameter showsNames: whether it names the client that stalls the stream, and the host that leads it.
-  func summary(showsNames: Bool) -> CatalogueEntry {
+  /// - Parameters:
+  ///   - showsNames: whether it names the reader that stalls the stream, the host that leads it, and its bases.
+  ///   - survey: the one of all entries.
+  func summary(showsNames: Bool, _ survey: inout BaseSurvey) -> CatalogueEntry {
     let last = log.read { storage, _ in storage.newestID }
-    let state = state(showsNames: showsNames)
+    let state = state(showsNames: showsNames, &survey)
+    let staleSince = survey.finding(on: self).staleSince
     let fleet = status.listedFleet(at: EventLoop.monotonicNow())
-    let staleSince = freshness.withLock { $0?.stale?.wallTime }
-    let keyedState = keyedState
+    let (keyedState, missed) = (keyedState, status.derivation?.missed.load(ordering: .relaxed))
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
       malformed: keying.malformed.load(ordering: .relaxed),
-      subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
+      missed: missed, subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
       key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
       tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
@@ -35,7 +37,8 @@ extension ServedStream {
     "stale since \(Date(timeIntervalSince1970: Double(time / 1_000_000)).formatted(.iso8601))"
   }
 
-  func state(showsNames: Bool) -> (word: String, message: String?) {
+  /// - Parameters: as for `summary`.
+  func state(showsNames: Bool, _ survey: inout BaseSurvey) -> (word: String, message: String?) {
     let ending = log.read { _, completion in completion }
     let status = status
     // Two sentences, if the source has a problem as well.
@@ -50,10 +53,23 @@ extension ServedStream {
     case (nil, .waiting(let reason)): return ("waiting", message(reason))
     case (nil, .healthy):
       if let holder = holder.withLock({ $0 }) {
-        let client = showsNames ? "\(holder.client)" : "a subscriber"
-        return ("blocked", message("stalled by \(client), \(holder.unread) events behind"))
+        let reader = showsNames ? "\(holder.reader)" : "a subscriber"
+        return ("blocked", message("stalled by \(reader), \(holder.unread) events behind"))
       }
-      return (log.isConnected ? "running" : "idle", message(remark.withLock { $0 }))
+      guard log.isConnected else { return ("idle", message(remark.withLock { $0 })) }
+      if let trouble = survey.finding(on: self).trouble {
+        return (trouble.word, message(trouble.sentence(showsNames: showsNames)))
+      }
+      return ("running", message(remark.withLock { $0 }))
+    }
+  }
+}
+
+extension ServedStream.Holder.Reader: CustomStringConvertible {
+  var description: String {
+    switch self {
+    case .client(let client): "\(client)"
+    case .stream(let name): "\"\(name)\", which is made of it"
     }
   }
 }

@@ -39,9 +39,16 @@ final class ServedStream: Sendable {
   /// The debts of users whose subscriptions have ended.
   let debts = Locked(UserDebts())
 
-  /// The client that stalls the source for longer than ordinary backpressure.
+  /// The reader that stalls the source for longer than ordinary backpressure.
   struct Holder: Sendable, Equatable {
-    let client: ClientIdentity
+    /// Who it is.
+    enum Reader: Sendable, Equatable {
+      case client(ClientIdentity)
+      /// A stream that is made of this one, by its name.
+      case stream(String)
+    }
+
+    let reader: Reader
     /// The number of unsent events.
     let unread: UInt64
   }
@@ -331,9 +338,9 @@ final class ServedStream: Sendable {
     self.holder.withLock { $0 = holder }
   }
 
-  /// The client no longer stalls the stream.
-  func clearHolder(_ client: ClientIdentity) {
-    holder.withLock { if $0?.client == client { $0 = nil } }
+  /// The reader no longer stalls the stream.
+  func clearHolder(_ reader: Holder.Reader) {
+    holder.withLock { if $0?.reader == reader { $0 = nil } }
   }
 
   /// The counters of the stream's lanes on that worker, present and future.
@@ -347,16 +354,18 @@ final class ServedStream: Sendable {
   }
 
   /// Its entry in `$stats`.
-  /// - Parameter hasLag: whether the lanes' lag was measured recently.
-  func statistics(hasLag: Bool) -> Statistics.Stream {
+  /// - Parameters:
+  ///   - hasLag: whether the lanes' lag was measured recently.
+  ///   - survey: the one of all entries.
+  func statistics(hasLag: Bool, _ survey: inout BaseSurvey) -> Statistics.Stream {
     let (events, bytes, newest) = log.read { storage, _ in
       (storage.appendedEvents, storage.appendedBytes, storage.newestTime)
     }
     let lanes = laneCounters.withLock { Array($0.values) }
-    let (fresh, staleSince) = freshTimes(newest: newest)
+    let (fresh, staleSince) = freshTimes(newest: newest, &survey)
     let (status, upstream) = (status, status.upstream)
     return Statistics.Stream(
-      name: name, state: state(showsNames: false).word, subscribers: log.subscriberCount, eventsIn: events,
+      name: name, state: state(showsNames: false, &survey).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
       errors: valueErrors.load(ordering: .relaxed), malformed: keying.malformed.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
@@ -418,7 +427,8 @@ final class ServedStream: Sendable {
   func watchFreshness(on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
     let limit = configuration.expectEvery.map { UInt64(max(0, $0.wholeNanoseconds)) }
     let now = EventLoop.monotonicNow()
-    let observation = observation()
+    var survey = BaseSurvey()
+    let observation = observation(&survey)
     let (starts, wasStale) = freshness.withLock { freshness -> (Bool, Bool) in
       guard let limit else {
         defer { freshness = nil }
@@ -447,7 +457,8 @@ final class ServedStream: Sendable {
   }
 
   private func checkFreshness(report: (ServerReport) -> Void) {
-    let observation = observation()
+    var survey = BaseSurvey()
+    let observation = observation(&survey)
     let now = EventLoop.monotonicNow()
     let change = freshness.withLock { freshness -> FreshnessMachine.Change in
       defer { freshness?.update(at: now) }
@@ -461,7 +472,7 @@ final class ServedStream: Sendable {
     }
   }
 
-  private func observation() -> FreshnessMachine.Observation {
+  private func observation(_ survey: inout BaseSurvey) -> FreshnessMachine.Observation {
     let (events, newest, hasEnded) = log.read { storage, completion in
       (storage.appendedEvents, storage.newestTime, completion != nil)
     }
@@ -471,25 +482,28 @@ final class ServedStream: Sendable {
     if !hasEnded, let fleet = status.fleet, publishSource == nil {
       isDemanded = fleet.isLeading && status.isFleetSourceAsked
     }
+    // What its bases have shown, too: an event that is left out proves that none is missing.
+    let fetchedAt = [status.fetchedAt, survey.finding(on: self).basesProvedAt].compactMap { $0 }.max()
     return FreshnessMachine.Observation(
       events: events, newestAge: newest.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil },
-      fetchedAt: status.fetchedAt, isDemanded: isDemanded)
+      fetchedAt: fetchedAt, isDemanded: isDemanded)
   }
 
   /// When the newest event was last known to be the present one, and since when that is unknown; microseconds since the
   /// Unix epoch. Without a limit the former has the log's time of an event, and is nil if that has not come yet.
   /// - Parameter newest: the time of the newest event.
-  private func freshTimes(newest: UInt64?) -> (fresh: UInt64?, staleSince: UInt64?) {
-    let observation = observation()
+  private func freshTimes(newest: UInt64?, _ survey: inout BaseSurvey) -> (fresh: UInt64?, staleSince: UInt64?) {
+    let observation = observation(&survey)
     let (now, wallTime) = (EventLoop.monotonicNow(), EventLog.wallClock())
     func onWall(_ time: UInt64) -> UInt64 { wallTime - min(wallTime, (now - min(now, time)) / 1000) }
     let watched = freshness.withLock { freshness -> (UInt64?, UInt64?)? in
       freshness?.machine.observe(observation, at: now)
       return freshness.map { ($0.machine.provedAt, $0.stale?.wallTime) }
     }
-    if let (provedAt, stale) = watched { return (provedAt.map(onWall), stale) }
+    let ofBases = survey.finding(on: self).staleSince
+    if let (provedAt, stale) = watched { return (provedAt.map(onWall), stale ?? ofBases) }
     let event = newest.flatMap { $0 <= wallTime ? $0 : nil }
-    return ([event, observation.fetchedAt.map(onWall)].compactMap { $0 }.max(), nil)
+    return ([event, observation.fetchedAt.map(onWall)].compactMap { $0 }.max(), ofBases)
   }
 
   /// The state for the next process; nil without a limit.

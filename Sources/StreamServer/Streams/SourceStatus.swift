@@ -93,6 +93,9 @@ public final class SourceStatus: Sendable {
   private let figures = Locked(UpstreamFigures())
   private let upstreamAccess = Locked(UpstreamAccess())
 
+  /// The bases of a derived stream.
+  private let ownDerivation = Locked<Derivation?>(nil)
+
   /// The closure has a structure of its own: as the value of a generic lock it would be wrapped once more by each access.
   private struct UpstreamAccess { var refresh: Refresh? }
 
@@ -153,6 +156,12 @@ public final class SourceStatus: Sendable {
   /// When a fetch last succeeded, in nanoseconds of the monotonic clock; nil: none has, or the source does not fetch.
   var fetchedAt: UInt64? { feed.withLock { $0.fetchedAt } }
 
+  /// What is known of a derived stream's bases; nil for others. Thread-safe.
+  var derivation: Derivation? {
+    get { ownDerivation.withLock { $0 } }
+    set { ownDerivation.withLock { $0 = newValue } }
+  }
+
   // MARK: The upstream
 
   /// Sets how the source is made to ask its upstream, if it has one. Thread-safe.
@@ -204,6 +213,9 @@ public final class SourceStatus: Sendable {
     let time = former.fetchedAt
     let earlier = former.upstream
     figures.withLock { $0.add(earlier) }
+    if let missed = former.derivation?.missed.load(ordering: .relaxed) {
+      derivation?.missed.add(missed, ordering: .relaxed)
+    }
     feed.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
   }
 

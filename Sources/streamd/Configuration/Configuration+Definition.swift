@@ -1,3 +1,4 @@
+import StreamProtocol
 import StreamRuntime
 
 import func HTTP.sha256
@@ -9,7 +10,8 @@ extension Configuration.Stream {
   /// The first 8 bytes of a SHA-256 digest, which is the same on all hosts and in all versions: a key that is added later
   /// must be left out while it has its default. It covers:
   ///
-  /// - the source's kind; a timer's interval; a program's command, environment and longest line;
+  /// - the source's kind; a timer's interval; a program's command, environment and longest line; the bases and the filter of a derived
+  ///   stream;
   /// - of an HTTP source: URL, interval or format, form of events, headers, parameters, authorization, Unix socket, size
   ///   limit, User-Agent and redirects;
   /// - validate, jq, distinct and throttle.
@@ -35,6 +37,9 @@ extension Configuration.Stream {
       fields += exec.command.map { ("exec.command", $0) }
       fields += Self.definition(of: exec.environment, "exec.environment")
       if let bytes = exec.maxLineBytes, bytes != 1 << 20 { fields.append(("exec.max_line", "\(bytes)")) }
+    case .streams(let derived):
+      fields += derived.bases.map { ("of", $0) }
+      if let filter = derived.filter { fields.append(("where", String(decoding: filter.json, as: UTF8.self))) }
     case .publish: fields.append(("publish", "true"))
     }
     if let jq { fields.append(("jq", jq)) }

@@ -4,6 +4,8 @@ extension Configuration {
     case timer(Timer)
     case http(HTTP)
     case exec(Exec)
+    /// Other streams.
+    case streams(Derived)
     /// Clients publish the events. Always active.
     case publish
   }
@@ -51,6 +53,7 @@ struct SourceKind: Sendable {
     Self(name: "timer") { $0.section("timer", Configuration.Timer()).map { .timer($0) } },
     Self(name: "http") { $0.section("http", Configuration.HTTP()).map { .http($0) } },
     Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
+    Self(name: "of") { Configuration.Derived.read($0).map { .streams($0) } },
     Self(name: "publish", read: publish),
   ]
 

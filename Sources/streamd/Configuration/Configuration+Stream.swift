@@ -152,7 +152,7 @@ extension Configuration.Stream {
     switch source {
     case .http(let http): http.maxBodyBytes.map { ("http.max_body", $0) }
     case .exec(let exec): exec.maxLineBytes.map { ("exec.max_line", $0) }
-    case .timer, .publish: nil
+    case .timer, .streams, .publish: nil
     }
   }
 }

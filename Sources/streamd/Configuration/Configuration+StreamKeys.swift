@@ -115,6 +115,11 @@ extension Configuration.Stream: ConfigurationSection {
           at: key)
       }
     }
+    if case .streams = source {
+      table.addError(
+        "expected no share = \"fleet\" with of: each host makes the stream of its own copy of the others, which may be shared",
+        at: "share")
+    }
     if let (key, bytes) = sourceEventLimit, bytes > Configuration.maximumFleetEventBytes {
       table.addError(
         "expected \(key) of at most 32MiB with share = \"fleet\", got \(bytes) bytes: a larger event does not fit into a "

@@ -48,12 +48,14 @@ struct ConfigurationSource: Sendable {
     var configuration = Configuration()
     var listing = ConfigurationListing()
     var sentences: [String] = []
+    var roots: [(file: String, root: ConfigurationNode)] = []
     // The file of each stream.
     var places: [String: String] = [:]
     for (index, file) in files.enumerated() {
       context.collector = ConfigurationErrorCollector()
       do {
         let root = try ConfigurationNode.parse(file.bytes)
+        roots.append((file.path, root))
         guard let table = ConfigurationTable(root, context) else { continue }
         let streams = index == 0 ? table.main(into: &configuration) : table.dropIn(besides: places)
         context = table.context
@@ -66,11 +68,31 @@ struct ConfigurationSource: Sendable {
       let errors = context.collector.errors
       if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
+    // A file that cannot be parsed may have the missing streams.
+    if roots.count == files.count { sentences += baseErrors(in: configuration, roots) }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
     listing.addStreamDefaults()
     return ConfigurationSource(
       configuration: configuration, files: files, text: listing.text, unreadCredentials: unread?.names.sorted() ?? [])
+  }
+}
+
+extension ConfigurationSource {
+  /// - Parameter roots: the content of each file.
+  /// - Returns: a sentence for each error.
+  private static func baseErrors(
+    in configuration: Configuration, _ roots: [(file: String, root: ConfigurationNode)]
+  ) -> [String] {
+    let names = Set(roots.flatMap { $0.root.streamNames })
+    return configuration.streams.baseErrors(among: names).flatMap { name, text -> [String] in
+      let place = roots.lazy.compactMap { file, root in
+        root.node(at: "streams", name, "of").map { (file: file, line: $0.line) }
+      }.first
+      let key = "streams.\(isBareKey(name) ? name : ConfigurationNode.shown(name)).of"
+      let error = ConfigurationError(line: place?.line ?? 0, key: key, text: text)
+      return ConfigurationErrors(file: place?.file ?? "", [error]).sentences
+    }
   }
 }
 

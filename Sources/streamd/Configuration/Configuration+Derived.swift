@@ -1,0 +1,169 @@
+import Events
+import StreamProtocol
+
+extension Configuration {
+  /// The source of a derived stream: other streams of the configuration, its bases.
+  struct Derived: Sendable, Equatable {
+    /// The names of 1 to 16 streams, each once.
+    var bases: [String]
+    /// Which of their events; `nil`: all.
+    var filter: EventFilter?
+
+    /// With more, the checkpoint could be too large.
+    static let mostBases = 16
+  }
+}
+
+extension Configuration.Derived {
+  /// Reads `of` and `where` of a stream.
+  /// - Returns: `nil` when `of` is absent or, after recording an error, invalid.
+  static func read(_ table: ConfigurationTable) -> Self? {
+    let filter = table.filter("where")
+    guard table.holds("of") else {
+      table.refuse(["where"], onlyWith: "of", lacking: ["of"])
+      return nil
+    }
+    let bases = table.values("of", .text("the name of a stream") { $0.isName(upTo: 255, with: "._-/$") }) ?? []
+    if bases.count > mostBases {
+      table.addError("expected at most \(mostBases) streams, got \(bases.count)", at: "of")
+    } else if Set(bases).count < bases.count {
+      table.addError("expected each stream once", at: "of")
+    }
+    if table.holds("retry") {
+      table.addError("expected no retry with of: reading another stream does not fail", at: "retry")
+    }
+    return bases.isEmpty || table.isFaulty("of") ? nil : Self(bases: bases, filter: filter)
+  }
+}
+
+extension ConfigurationTable {
+  /// A filter of events; `nil` when it is absent or, after recording errors, invalid.
+  func filter(_ key: String) -> EventFilter? {
+    table(key, expecting: "a table such as { \"/symbol\" = \"AAPL\" }") { table in
+      var members: [String] = []
+      for pointer in table.keys {
+        guard let condition = table.json(pointer) else { continue }
+        members.append("\(JSONScalar.quoted(pointer)):\(condition)")
+        if let fault = Self.fault(ofFilter: "{\(members[members.count - 1])}") { table.addError(fault, at: pointer) }
+      }
+      guard !table.keys.contains(where: table.isFaulty) else { return nil }
+      let text = "{\(members.joined(separator: ","))}"
+      if let fault = Self.fault(ofFilter: text) { table.addError(fault) }
+      return try? EventFilter(json: Array(text.utf8))
+    }
+  }
+
+  private static func fault(ofFilter text: String) -> String? {
+    do throws(SubscribeOptions.Malformed) {
+      _ = try EventFilter(json: Array(text.utf8))
+      return nil
+    } catch {
+      let option = "option \"where\": "
+      return error.sentence.hasPrefix(option) ? String(error.sentence.dropFirst(option.utf8.count)) : error.sentence
+    }
+  }
+
+  /// The value of `key` as JSON; `nil` after recording an error.
+  private func json(_ key: String) -> String? {
+    value(key, ConfigurationShape { node throws(Expected) in try node.json() })
+  }
+}
+
+extension ConfigurationNode {
+  /// The value as JSON. TOML's numbers may have another form than those of JSON.
+  fileprivate func json() throws(Expected) -> String {
+    switch value {
+    case .string(let text): return JSONScalar.quoted(text)
+    case .integer(let number): return "\(number)"
+    case .float(let text):
+      guard let number = EventFilter.Number(text) ?? Double(text).flatMap({ EventFilter.Number($0) }) else {
+        throw Expected("a finite number")
+      }
+      return number.description
+    case .boolean(let flag): return "\(flag)"
+    case .date: throw Expected("a string, a number, true, false or a table")
+    case .array(let elements):
+      var texts: [String] = []
+      for element in elements { texts.append(try element.json()) }
+      return "[\(texts.joined(separator: ","))]"
+    case .table(let members):
+      var texts: [String] = []
+      for (key, node) in members { texts.append("\(JSONScalar.quoted(key)):\(try node.json())") }
+      return "{\(texts.joined(separator: ","))}"
+    }
+  }
+
+  /// The node to which keys lead.
+  func node(at keys: String...) -> ConfigurationNode? {
+    keys.reduce(self) { node, key in
+      if case .table(let members)? = node?.value { members[key] } else { nil }
+    }
+  }
+
+  /// The names of the streams in a file.
+  var streamNames: [String] {
+    if case .table(let streams)? = node(at: "streams")?.value { Array(streams.keys) } else { [] }
+  }
+}
+
+extension [Configuration.Stream] {
+  /// What is wrong with the bases of derived streams, in the order of the streams: names without a stream, and circles.
+  /// - Parameter names: of all streams, also of those with errors.
+  func baseErrors(among names: Set<String>) -> [(stream: String, text: String)] {
+    let bases = Dictionary(map { ($0.name, $0.bases) }) { $1 }
+    var errors: [(stream: String, text: String)] = []
+    var isInCircle: Set<String> = []
+    for stream in self {
+      for base in stream.bases where !names.contains(base) {
+        errors.append((stream.name, "expected a stream of this configuration, got \(ConfigurationNode.shown(base))"))
+      }
+      guard !isInCircle.contains(stream.name), let circle = Self.circle(from: stream.name, in: bases) else { continue }
+      isInCircle.formUnion(circle)
+      errors.append((stream.name, "expected no circle, got \(circle.joined(separator: " of "))"))
+    }
+    return errors
+  }
+
+  /// The shortest way from a stream to itself; nil: there is none.
+  private static func circle(from start: String, in bases: [String: [String]]) -> [String]? {
+    var origins: [String: String] = [:]
+    var queue = [start]
+    var index = 0
+    while index < queue.count {
+      let name = queue[index]
+      index += 1
+      for base in bases[name] ?? [] where origins[base] == nil {
+        origins[base] = name
+        queue.append(base)
+      }
+      guard let last = origins[start] else { continue }
+      var circle = [start]
+      var next = last
+      while next != start, let origin = origins[next] {
+        circle.append(next)
+        next = origin
+      }
+      return [start] + circle.reversed()
+    }
+    return nil
+  }
+
+  /// Bases before the streams that are made of them.
+  var basesFirst: [Configuration.Stream] {
+    var (ordered, rest) = ([Configuration.Stream](), self)
+    while !rest.isEmpty {
+      let names = Set(rest.map(\.name))
+      let ready = rest.filter { names.isDisjoint(with: $0.bases) }
+      // Without a circle there is always one.
+      guard !ready.isEmpty else { return ordered + rest }
+      ordered += ready
+      rest.removeAll { names.isDisjoint(with: $0.bases) }
+    }
+    return ordered
+  }
+}
+
+extension Configuration.Stream {
+  /// The names of the streams of which it is made.
+  var bases: [String] { if case .streams(let derived) = source { derived.bases } else { [] } }
+}
