@@ -81,14 +81,15 @@ let package = Package(
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings + optimisedInGate),
+    .target(name: "MappedLog", dependencies: ["CLinux", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
       name: "StreamSources", dependencies: ["CCurl", "CJq", "CZlib", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
     .target(
       name: "StreamServer",
       dependencies: [
-        "CChecksum", "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "TaggedFields", "StreamProtocol",
-        "StreamRuntime",
+        "CChecksum", "CLinux", "Events", "HTTP", "MappedLog", "RSocket", "Reactive", "ReplayLog", "TaggedFields",
+        "StreamProtocol", "StreamRuntime",
       ],
       swiftSettings: strictSettings + optimisedInGate),
     .target(
@@ -98,8 +99,8 @@ let package = Package(
     .executableTarget(
       name: "streamd",
       dependencies: [
-        "CLinux", "CToml", "Events", "Fleet", "HTTP", "JetStream", "Reactive", "ReplayLog", "StreamProtocol",
-        "StreamRuntime", "StreamServer",
+        "CLinux", "CToml", "Events", "Fleet", "HTTP", "JetStream", "MappedLog", "Reactive", "ReplayLog",
+        "StreamProtocol", "StreamRuntime", "StreamServer",
         "StreamSources", "Systemd",
       ],
       swiftSettings: strictSettings),
@@ -143,6 +144,10 @@ let package = Package(
       dependencies: ["CChecksum", "Events", "Reactive", "ReplayLog", "StreamRuntime", "TestSupport", "logwriter"],
       exclude: ["Fixtures"],
       swiftSettings: settings),
+    .target(name: "CMapLayout", path: "Tests/MapLayout"),
+    .testTarget(
+      name: "MappedLogTests", dependencies: ["CLinux", "CMapLayout", "MappedLog", "StreamRuntime", "TestSupport"],
+      swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
       dependencies: ["Events", "Reactive", "StreamRuntime", "StreamSources", "TestSupport", "streamd"],
@@ -150,7 +155,7 @@ let package = Package(
     .testTarget(
       name: "StreamServerTests",
       dependencies: [
-        "CLinux", "Events", "HTTP", "RSocket", "Reactive", "ReplayLog", "TaggedFields", "StreamProtocol",
+        "CLinux", "Events", "HTTP", "MappedLog", "RSocket", "Reactive", "ReplayLog", "TaggedFields", "StreamProtocol",
         "StreamRuntime", "StreamServer", "TestSupport",
       ],
       exclude: ["Fixtures"],
@@ -200,6 +205,7 @@ let package = Package(
 /// The suites whose tests use several threads, by target: `deploy/test` runs these under the thread sanitizer, `deploy/test
 /// --all` every test.
 let threadTests = [
+  "MappedLogTests": ["ConcurrentReaderTests"],
   "ReactiveTests": ["AsyncPublisherTests", "ConcurrencyTests", "ContractTests", "ContractTests+Combine", "ShareTests"],
   "StreamClientTests": ["RemoteSinkTests", "RemoteStreamTests"],
   "StreamRuntimeTests": ["EventLoopTests"],

@@ -2,8 +2,10 @@
 // defines it would describe the same types differently; so the few GNU names are declared here.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/futex.h>
 #include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -34,6 +36,12 @@ int pthread_setname_np(pthread_t thread, const char *name);
 const char *sigabbrev_np(int signal);
 int renameat2(int from, const char *old, int to, const char *new_name, unsigned int flags);
 #define MFD_CLOEXEC 1U
+#define MFD_ALLOW_SEALING 2U
+#define F_ADD_SEALS 1033
+#define F_GET_SEALS 1034
+#define F_SEAL_SEAL 1
+#define F_SEAL_SHRINK 2
+#define F_SEAL_GROW 4
 #define RENAME_NOREPLACE 1U
 #endif
 
@@ -49,15 +57,35 @@ static inline int bytes_waiting(int descriptor, int *count) { return ioctl(descr
 // ioctl(2) with SIOCOUTQ: about as many bytes as the peer of a socket has not read.
 static inline int bytes_unread(int descriptor, int *count) { return ioctl(descriptor, TIOCOUTQ, count); }
 
-// Sends one message with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), and one byte, which a message
-// requires.
-static inline ssize_t send_descriptors(int to, const int *descriptors, int count) {
+// fcntl(2) with F_ADD_SEALS: a memfd keeps its size, and gets no other seal. Returns 0, or -1 with errno.
+static inline int seal_size(int descriptor) {
+  return fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+// fcntl(2) with F_GET_SEALS: whether the size of a memfd never changes.
+static inline int has_sealed_size(int descriptor) {
+  int seals = fcntl(descriptor, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) && (seals & F_SEAL_GROW);
+}
+
+// futex(2) with FUTEX_WAKE, over the bounds of processes: wakes all who wait on the word.
+static inline void wake_all(const void *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, 0, 0, 0); }
+
+// futex(2) with FUTEX_WAIT, over the bounds of processes: returns when the word is not `value`, when it is woken, after the
+// time, or without a cause.
+static inline void wait_while(const void *word, unsigned value, int milliseconds) {
+  struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+  syscall(SYS_futex, word, FUTEX_WAIT, value, &time, 0, 0);
+}
+
+// As send(2), with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), which arrive with the first byte.
+static inline ssize_t send_with_descriptors(
+    int to, const void *bytes, size_t size, const int *descriptors, int count) {
   union {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(253 * sizeof(int))];
   } control;
-  char byte = 0;
-  struct iovec data = {&byte, 1};
+  struct iovec data = {(void *)bytes, size};
   struct msghdr message = {0};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -69,6 +97,12 @@ static inline ssize_t send_descriptors(int to, const int *descriptors, int count
   header->cmsg_len = CMSG_LEN(count * sizeof(int));
   __builtin_memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
   return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// Sends one message with descriptors, as above, and one byte, which a message requires.
+static inline ssize_t send_descriptors(int to, const int *descriptors, int count) {
+  char byte = 0;
+  return send_with_descriptors(to, &byte, 1, descriptors, count);
 }
 
 // Receives the next message's descriptors, closed on exec, at most 253. Returns their number; -1 when there is no

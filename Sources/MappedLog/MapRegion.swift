@@ -1,0 +1,210 @@
+import CLinux
+import Glibc
+import StreamRuntime
+import Synchronization
+
+/// The memory of one generation of a mapped stream: its events, as its readers see them.
+///
+/// Events are published in parts: the writer first raises `first` over what a part overwrites, then writes the part's
+/// records and slots, then raises `end`. Positions are the ids of a log without a hole. What readers could write nowhere,
+/// they cannot have changed; the writer nevertheless uses the region's content for comparisons only, and writes where its
+/// own numbers say.
+///
+/// One thread at a time may write; `wake` and the constants are for any thread.
+@safe package final class MapRegion: @unchecked Sendable {
+  private typealias Word = UnsafeMutablePointer<Atomic<UInt64>>
+  private typealias HalfWord = UnsafeMutablePointer<Atomic<UInt32>>
+
+  /// Rises from region to region of a stream.
+  package let generation: UInt64
+  /// Identifies the positions: those of regions with one epoch are comparable.
+  package let epoch: UInt64
+  /// The oldest position.
+  package private(set) var first: UInt64
+  /// The next event's position.
+  package private(set) var end: UInt64
+  package private(set) var state = MapState.live
+
+  private let memory: SealedMemory
+  private let reading: OwnedDescriptor
+  private let geometry: MapLayout.Geometry
+  private let firstWord, endWord, index: Word
+  private let wakeWord, stateWord: HalfWord
+  private let ring: UnsafeMutableRawPointer
+  /// Where the next record goes, unless the ring ends before its end.
+  private var nextOffset = 0
+
+  /// The most bytes of a part that has several events. A part is at most a quarter of the ring as well, so that with the
+  /// unused end of the ring it never overwrites itself.
+  private static let partBytes = 256 << 10
+
+  /// Bytes of a region for a log with these limits.
+  package static func byteCount(events: Int, bytes: Int) -> Int {
+    MapLayout.Geometry(events: events, bytes: bytes).regionBytes
+  }
+
+  /// An empty region.
+  ///
+  /// - Parameters:
+  ///   - name: the stream's, for `/proc`.
+  ///   - events: of the log, at least 1.
+  ///   - bytes: of the log's ring, which stores each event in as many bytes as the region.
+  ///   - position: the next event's.
+  package init(
+    name: String, events: Int, bytes: Int, generation: UInt64, epoch: UInt64, position: UInt64
+  ) throws(SystemError) {
+    geometry = MapLayout.Geometry(events: events, bytes: bytes)
+    memory = try SealedMemory(name: "streamd-map:" + name, byteCount: geometry.regionBytes)
+    reading = OwnedDescriptor(try memory.readOnlyDescriptor())
+    (self.generation, self.epoch, first, end) = (generation, epoch, position, position)
+    let header = unsafe memory.bytes.baseAddress!
+    unsafe firstWord = unsafe (header + MapLayout.Offset.first).assumingMemoryBound(to: Atomic<UInt64>.self)
+    unsafe endWord = unsafe (header + MapLayout.Offset.end).assumingMemoryBound(to: Atomic<UInt64>.self)
+    unsafe wakeWord = unsafe (header + MapLayout.Offset.wake).assumingMemoryBound(to: Atomic<UInt32>.self)
+    unsafe stateWord = unsafe (header + MapLayout.Offset.state).assumingMemoryBound(to: Atomic<UInt32>.self)
+    unsafe index = unsafe (header + geometry.indexOffset).assumingMemoryBound(to: Atomic<UInt64>.self)
+    unsafe ring = unsafe header + geometry.ringOffset
+    writeHeader()
+  }
+
+  private func writeHeader() {
+    let words = [
+      (MapLayout.Offset.generation, generation), (MapLayout.Offset.epoch, epoch),
+      (MapLayout.Offset.regionBytes, UInt64(geometry.regionBytes)), (MapLayout.Offset.slots, UInt64(geometry.slots)),
+      (MapLayout.Offset.indexOffset, UInt64(geometry.indexOffset)),
+      (MapLayout.Offset.ringOffset, UInt64(geometry.ringOffset)),
+      (MapLayout.Offset.ringBytes, UInt64(geometry.ringBytes)), (MapLayout.Offset.magic, MapLayout.magic),
+    ]
+    let header = unsafe memory.bytes
+    for (offset, word) in words { unsafe header.storeBytes(of: word, toByteOffset: offset, as: UInt64.self) }
+    unsafe header.storeBytes(of: MapLayout.version, toByteOffset: MapLayout.Offset.version, as: UInt32.self)
+    unsafe header.storeBytes(
+      of: UInt32(MapLayout.headerBytes), toByteOffset: MapLayout.Offset.headerBytes, as: UInt32.self)
+    unsafe firstWord.pointee.store(first, ordering: .relaxed)
+    unsafe endWord.pointee.store(end, ordering: .releasing)
+  }
+
+  package var byteCount: Int { unsafe memory.bytes.count }
+  /// For readers; owned by the region.
+  package var descriptor: CInt { reading.raw }
+  /// For a process that marks the region later; owned by the region.
+  package var writableDescriptor: CInt { memory.descriptor.raw }
+
+  // MARK: Writing
+
+  /// Publishes the events from `end` on.
+  ///
+  /// - Parameters:
+  ///   - newEnd: exclusive.
+  ///   - oldest: events before it are not to be seen any more.
+  ///   - record: the id and the time of an event, 8 bytes each, big endian, then its data; called twice for each.
+  package func publish(
+    upTo newEnd: UInt64, keeping oldest: UInt64, _ record: (UInt64) -> UnsafeRawBufferPointer
+  ) {
+    guard state == .live else { return }
+    if oldest > first {
+      first = min(oldest, end)
+      unsafe firstWord.pointee.store(first, ordering: .relaxed)
+    }
+    while end < newEnd { unsafe publishPart(before: newEnd, record) }
+  }
+
+  private func publishPart(before newEnd: UInt64, _ record: (UInt64) -> UnsafeRawBufferPointer) {
+    let partEnd = unsafe makeRoom(before: newEnd, record)
+    unsafe firstWord.pointee.store(first, ordering: .relaxed)
+    atomicMemoryFence(ordering: .releasing)
+    while end < partEnd {
+      unsafe write(record(end), of: end)
+      end += 1
+    }
+    unsafe endWord.pointee.store(end, ordering: .releasing)
+    unsafe wakeWord.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
+  }
+
+  /// Raises `first` over the events that a part overwrites.
+  /// - Returns: the part's end.
+  private func makeRoom(before newEnd: UInt64, _ record: (UInt64) -> UnsafeRawBufferPointer) -> UInt64 {
+    let mostBytes = min(Self.partBytes, geometry.ringBytes / 4)
+    let mostEvents = UInt64(max(1, geometry.slots / 2))
+    var (next, offset, byteCount) = (end, nextOffset, 0)
+    while next < newEnd, next - end < mostEvents {
+      let size = unsafe MapLayout.recordBytes(for: record(next).count - 16)
+      precondition(size <= geometry.ringBytes, "an event of \(size) bytes for a ring of \(geometry.ringBytes)")
+      byteCount += size
+      if byteCount > mostBytes, next > end { break }
+      if offset + size > geometry.ringBytes {
+        // No record is split: the records between here and the ring's end are the oldest.
+        while first < end, self.offset(of: first) >= offset { first += 1 }
+        offset = 0
+      }
+      while first < end, self.offset(of: first) &- offset < size, self.offset(of: first) >= offset { first += 1 }
+      offset += size
+      next += 1
+      if next - first > UInt64(geometry.slots) { first += 1 }
+    }
+    return next
+  }
+
+  private func slot(of position: UInt64) -> Word {
+    unsafe index + Int(truncatingIfNeeded: position & UInt64(geometry.slots - 1))
+  }
+
+  private func offset(of position: UInt64) -> Int {
+    unsafe Int(truncatingIfNeeded: slot(of: position).pointee.load(ordering: .relaxed))
+  }
+
+  private func write(_ bytes: UnsafeRawBufferPointer, of position: UInt64) {
+    let size = bytes.count - 16
+    let recordBytes = MapLayout.recordBytes(for: size)
+    if nextOffset + recordBytes > geometry.ringBytes { nextOffset = 0 }
+    let place = unsafe ring + nextOffset
+    let (id, time) = unsafe (
+      UInt64(bigEndian: bytes.loadUnaligned(as: UInt64.self)),
+      UInt64(bigEndian: bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    )
+    unsafe place.storeBytes(of: UInt32(truncatingIfNeeded: size), as: UInt32.self)
+    unsafe place.storeBytes(of: 0, toByteOffset: MapLayout.RecordOffset.reserved, as: UInt32.self)
+    unsafe place.storeBytes(of: id, toByteOffset: MapLayout.RecordOffset.id, as: UInt64.self)
+    unsafe place.storeBytes(of: time, toByteOffset: MapLayout.RecordOffset.time, as: UInt64.self)
+    unsafe (place + MapLayout.recordHeaderBytes).copyMemory(from: bytes.baseAddress! + 16, byteCount: size)
+    unsafe slot(of: position).pointee.store(UInt64(nextOffset), ordering: .relaxed)
+    nextOffset += recordBytes
+  }
+
+  /// Says that no event follows. `wake` is to be called then.
+  package func end(as state: MapState) {
+    guard self.state == .live else { return }
+    self.state = state
+    unsafe stateWord.pointee.store(state.rawValue, ordering: .releasing)
+    unsafe wakeWord.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
+  }
+
+  // MARK: Waking
+
+  /// Wakes the readers that wait: after each publication and each change of state.
+  ///
+  /// - Parameters:
+  ///   - pages: of all readers that have one.
+  ///   - wakesAlways: whether there may be a reader that waits without a page.
+  package func wake(_ pages: [WaitingPage], wakesAlways: Bool) {
+    var isNeeded = wakesAlways
+    for page in pages where page.takeWaiting() { isNeeded = true }
+    if isNeeded { unsafe wake_all(wakeWord) }
+  }
+
+  /// Marks the region of a process that was killed, so that its readers ask for the next one. Does nothing with what is no
+  /// such region.
+  package static func markReplaced(_ descriptor: consuming OwnedDescriptor) throws(SystemError) {
+    let memory = try SealedMemory(adopting: descriptor)
+    guard unsafe memory.bytes.count >= MapLayout.headerBytes,
+      unsafe memory.bytes.load(fromByteOffset: MapLayout.Offset.magic, as: UInt64.self) == MapLayout.magic,
+      unsafe memory.bytes.load(fromByteOffset: MapLayout.Offset.version, as: UInt32.self) == MapLayout.version
+    else { return }
+    let header = unsafe memory.bytes.baseAddress!
+    let state = unsafe (header + MapLayout.Offset.state).assumingMemoryBound(to: Atomic<UInt32>.self)
+    let wake = unsafe (header + MapLayout.Offset.wake).assumingMemoryBound(to: Atomic<UInt32>.self)
+    unsafe state.pointee.store(MapState.replaced.rawValue, ordering: .releasing)
+    unsafe wake.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
+    unsafe wake_all(wake)
+  }
+}

@@ -1,0 +1,214 @@
+import CLinux
+import CMapLayout
+import Glibc
+import StreamRuntime
+import TestSupport
+import Testing
+
+@testable import MappedLog
+
+/// Records as a log has them: id and time, big endian, then data whose bytes follow from the id.
+enum Records {
+  static func data(_ id: UInt64, count: Int) -> [UInt8] {
+    Array(repeating: UInt8(truncatingIfNeeded: id &* 31), count: count)
+  }
+
+  /// Publishes events of these sizes.
+  static func publish(_ sizes: [Int], to region: MapRegion, keeping oldest: UInt64 = 0) {
+    let start = region.end
+    let records = sizes.enumerated().map { index, size in
+      let id = start + UInt64(index)
+      return withUnsafeBytes(of: id.bigEndian) { Array($0) } + withUnsafeBytes(of: (id * 10).bigEndian) { Array($0) }
+        + data(id, count: size)
+    }
+    // In one piece of memory, which stays in place during the call.
+    let offsets = records.reduce(into: [0]) { $0.append($0.last! + $1.count) }
+    records.flatMap { $0 }.withUnsafeBytes { all in
+      region.publish(upTo: start + UInt64(sizes.count), keeping: oldest) { position in
+        let index = Int(position - start)
+        return UnsafeRawBufferPointer(rebasing: all[offsets[index]..<offsets[index + 1]])
+      }
+    }
+  }
+}
+
+func makeRegion(events: Int, bytes: Int, position: UInt64 = 100) throws -> MapRegion {
+  try MapRegion(name: "test", events: events, bytes: bytes, generation: 7, epoch: 3, position: position)
+}
+
+@Suite struct MapRegionTests {
+  @Test func theLayoutIsThatOfTheHeader() {
+    let fields: [(map_field, Int)] = [
+      (MAP_MAGIC, MapLayout.Offset.magic), (MAP_VERSION, MapLayout.Offset.version),
+      (MAP_HEADER_BYTES, MapLayout.Offset.headerBytes), (MAP_GENERATION, MapLayout.Offset.generation),
+      (MAP_EPOCH, MapLayout.Offset.epoch), (MAP_REGION_BYTES, MapLayout.Offset.regionBytes),
+      (MAP_SLOTS, MapLayout.Offset.slots), (MAP_INDEX_OFFSET, MapLayout.Offset.indexOffset),
+      (MAP_RING_OFFSET, MapLayout.Offset.ringOffset), (MAP_RING_BYTES, MapLayout.Offset.ringBytes),
+      (MAP_FIRST, MapLayout.Offset.first), (MAP_END, MapLayout.Offset.end), (MAP_WAKE, MapLayout.Offset.wake),
+      (MAP_STATE, MapLayout.Offset.state), (MAP_RECORD_SIZE, MapLayout.RecordOffset.size),
+      (MAP_RECORD_ID, MapLayout.RecordOffset.id), (MAP_RECORD_TIME, MapLayout.RecordOffset.time),
+    ]
+    for (field, offset) in fields { #expect(map_offset(field) == offset) }
+    #expect(map_value(MAP_MAGIC_NUMBER) == MapLayout.magic)
+    #expect(map_value(MAP_VERSION_NUMBER) == UInt64(MapLayout.version))
+    #expect(map_value(MAP_BYTES_OF_HEADER) == UInt64(MapLayout.headerBytes))
+    #expect(map_value(MAP_BYTES_OF_RECORD) == UInt64(MapLayout.recordHeaderBytes))
+    for (constant, state) in [(MAP_LIVE, MapState.live), (MAP_REPLACED, .replaced), (MAP_ENDED, .ended)] {
+      #expect(map_value(constant) == UInt64(state.rawValue))
+    }
+  }
+
+  @Test func anEventIsReadWithItsIDTimeAndBytes() throws {
+    let region = try makeRegion(events: 10, bytes: 4096)
+    let reader = MapReader(region)
+    #expect(reader.next() == .nothing(.live))
+    Records.publish([3, 0], to: region)
+    #expect(reader.next() == .event(.init(id: 100, time: 1000, data: Records.data(100, count: 3))))
+    #expect(reader.next() == .event(.init(id: 101, time: 1010, data: [])))
+    #expect(reader.next() == .nothing(.live))
+    #expect((reader.generation, reader.epoch) == (7, 3))
+    region.end(as: .ended)
+    #expect(reader.next() == .nothing(.ended))
+    Records.publish([1], to: region)  // without effect
+    #expect(reader.next() == .nothing(.ended))
+  }
+
+  /// With 1 event, few of any size, events as large as the ring, and more in one batch than fit.
+  @Test(arguments: [(1, 4096), (2, 4096), (7, 4096), (1000, 4096), (1000, 65536)])
+  func aRegionHasTheNewestEventsWhateverTheirSizes(events: Int, bytes: Int) throws {
+    for seed in seeds(5) {
+      var random = SeededGenerator(seed)
+      let region = try makeRegion(events: events, bytes: bytes)
+      let follower = MapReader(region)
+      var read = UInt64(100)
+      for _ in 0..<40 {
+        let largest = Bool.random(using: &random) ? bytes - 24 : [0, 50, 500].randomElement(using: &random)!
+        let sizes = (0..<Int.random(in: 1...40, using: &random)).map { _ in Int.random(in: 0...largest, using: &random)
+        }
+        Records.publish(sizes, to: region)
+        #expect(region.end - region.first <= UInt64(max(1, events).nextPowerOfTwo))
+        #expect(region.end - region.first >= 1)
+        // A batch of small events leaves as many as fit.
+        let all = MapReader(region).readAll()
+        #expect(all.damage == nil && all.missed == 0 && all.events.count == region.end - region.first)
+        for event in all.events { #expect(event.data == Records.data(event.id, count: event.data.count)) }
+        #expect(all.events.map(\.id) == Array(region.first..<region.end))
+        for (event, size) in zip(all.events.reversed(), sizes.reversed()) { #expect(event.data.count == size) }
+        guard Bool.random(using: &random) else { continue }
+        let new = follower.readAll()
+        #expect(new.damage == nil && read + new.missed + UInt64(new.events.count) == region.end)
+        read = region.end
+      }
+    }
+  }
+
+  /// The region shows no event that its log has evicted.
+  @Test func evictedEventsAreNotShown() throws {
+    let region = try makeRegion(events: 10, bytes: 4096)
+    Records.publish([1, 1, 1], to: region)
+    region.publish(upTo: 103, keeping: 102) { _ in preconditionFailure("there is nothing to publish") }
+    #expect(MapReader(region, from: 100).next() == .gap(2))
+    region.publish(upTo: 103, keeping: 500) { _ in preconditionFailure("there is nothing to publish") }
+    #expect(region.first == 103 && MapReader(region).next() == .nothing(.live))
+    Records.publish([1], to: region, keeping: 100)
+    #expect(MapReader(region).readAll().events.map(\.id) == [103])
+  }
+
+  @Test func anOvertakenReaderKnowsHowManyEventsItMissed() throws {
+    let region = try makeRegion(events: 4, bytes: 4096)
+    let reader = MapReader(region)
+    Records.publish([1, 1, 1, 1, 1, 1], to: region)
+    #expect(reader.next() == .gap(2))
+    #expect(reader.readAll().events.map(\.id) == [102, 103, 104, 105])
+  }
+
+  // MARK: What a reader cannot do
+
+  @Test func noReaderCanWriteOrResizeARegion() throws {
+    let region = try makeRegion(events: 4, bytes: 4096)
+    let reading = region.descriptor
+    #expect(
+      mmap(nil, region.byteCount, PROT_READ | PROT_WRITE, MAP_SHARED, reading, 0) == MAP_FAILED && errno == EACCES)
+    let mapped = mmap(nil, region.byteCount, PROT_READ, MAP_SHARED, reading, 0)!
+    defer { munmap(mapped, region.byteCount) }
+    #expect(mprotect(mapped, region.byteCount, PROT_READ | PROT_WRITE) != 0 && errno == EACCES)
+    // Not even the daemon can: no access of a reader faults.
+    for descriptor in [reading, region.writableDescriptor] {
+      #expect(ftruncate(descriptor, 0) != 0 && ftruncate(descriptor, 1 << 30) != 0)
+    }
+    #expect(fcntl(region.writableDescriptor, F_ADD_SEALS, 8 /* F_SEAL_WRITE */) != 0 && errno == EPERM)
+    let page = try WaitingPage(name: "test")
+    #expect(ftruncate(page.descriptor, 0) != 0 && errno == EPERM)
+    #expect(fcntl(page.descriptor, F_ADD_SEALS, 8 /* F_SEAL_WRITE */) != 0 && errno == EPERM)
+  }
+
+  /// - Returns: whether another user can open the descriptor's file for writing, and then has written.
+  private func isWritable(byOthers descriptor: CInt) async throws -> Bool {
+    let child = try ChildProcess(
+      "setpriv",
+      [
+        "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "sh", "-c",
+        "test -r /proc/self/fd/3 && printf written 1<>/proc/self/fd/3",
+      ], passing: [descriptor])
+    return await child.end() == 0
+  }
+
+  @Test(.enabled(if: geteuid() == 0, "only root can become another user"))
+  func anotherUserCannotOpenARegionForWriting() async throws {
+    let region = try makeRegion(events: 4, bytes: 4096)
+    #expect(try await !isWritable(byOthers: region.descriptor))
+    #expect(MapReader(region).next() == .nothing(.live))
+    // The control: a memfd as memfd_create makes it.
+    let control = OwnedDescriptor(memfd_create("control", MFD_CLOEXEC))
+    ftruncate(control.raw, 4096)
+    let reading = OwnedDescriptor(open("/proc/self/fd/\(control.raw)", O_RDONLY | O_CLOEXEC))
+    #expect(try await isWritable(byOthers: reading.raw))
+  }
+
+  // MARK: Waking
+
+  @Test func aWaitingPageMayHaveAnyContent() throws {
+    let region = try makeRegion(events: 4, bytes: 4096)
+    let page = try WaitingPage(name: "test")
+    let word = WaitingWord(page.descriptor)
+    for value in [1, 0, .max, 77] as [UInt32] {
+      word.write(value)
+      Records.publish([1], to: region)
+      region.wake([page], wakesAlways: false)
+      #expect(word.value == 0)
+    }
+  }
+
+  @Test func theNextProcessMarksARegion() throws {
+    let region = try makeRegion(events: 4, bytes: 4096)
+    Records.publish([1], to: region)
+    let reader = MapReader(region)
+    #expect(reader.next() != .nothing(.live) && reader.next() == .nothing(.live))
+    try MapRegion.markReplaced(OwnedDescriptor(dup(region.writableDescriptor)))
+    #expect(reader.next() == .nothing(.replaced))
+    // What is no region is left alone.
+    let other = try SealedMemory(name: "other", byteCount: 4096)
+    try MapRegion.markReplaced(OwnedDescriptor(dup(other.descriptor.raw)))
+    #expect(other.bytes.allSatisfy { $0 == 0 })
+    let growing = memfd_create("growing", MFD_CLOEXEC)
+    ftruncate(growing, 8192)
+    #expect(throws: SystemError.self) { try MapRegion.markReplaced(OwnedDescriptor(growing)) }
+  }
+}
+
+/// A generator with a seed, so that a failing run can be repeated.
+struct SeededGenerator: RandomNumberGenerator {
+  private var state: UInt64
+  init(_ seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
+  mutating func next() -> UInt64 {
+    state &+= 0x9E37_79B9_7F4A_7C15
+    var z = state
+    z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+    return z ^ (z >> 31)
+  }
+}
+
+extension Int {
+  fileprivate var nextPowerOfTwo: Int { self > 1 ? 1 << (Int.bitWidth - (self - 1).leadingZeroBitCount) : 1 }
+}
