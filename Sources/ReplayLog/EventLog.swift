@@ -96,11 +96,13 @@ public final class EventLog {
 
   /// The newest event of each key; nil: the stream has no keys, or there is no memory for them.
   public let state: KeyedState?
+  /// Has a copy of the events.
+  package var mirror: (any LogMirror)?
 
   let layout: LogLayout
   /// Keeps the region mapped.
   let owner: AnyObject
-  private let clock: () -> UInt64
+  let clock: () -> UInt64
   /// Called by the log's guard after an append, outside of every lock: see `appendObserver`.
   let didGrow: (@Sendable () -> Void)?
   private let boot: BootID
@@ -112,7 +114,7 @@ public final class EventLog {
   private(set) var historyStart: UInt64
   private var lastTime: UInt64 = 0
   /// The positions of stored events before which the clock was set back; only the newest.
-  private var stepsBack: [UInt64] = []
+  private(set) var stepsBack: [UInt64] = []
   private var heldPosition = UInt64.max
   private var nextOffset = 0
   private var checkpointNote: LogNote?
@@ -415,64 +417,6 @@ public final class EventLog {
     return unsafe LoggedEvent(id: position, time: time(of: position), data: Array(record.dropFirst(Self.stampBytes)))
   }
 
-  /// The first event whose time is `time` or later; `endPosition` when there is none. Skips events whose time is later
-  /// than the present: the clock was ahead then.
-  ///
-  /// Where the clock was set back several positions can match; the oldest one is returned. After more than 64 steps
-  /// back within the stored events, the oldest steps are ignored, and the result among the events before the others may
-  /// differ.
-  /// - Complexity: O(steps back · log n).
-  public func position(since time: UInt64) -> UInt64 {
-    let now = clock()
-    let count = count(from: firstPosition, to: endPosition)
-    func position(_ index: UInt64) -> UInt64 { self.position(ofLast: count - index) }
-    var start: UInt64 = 0
-    for end in stepsBack.lazy.map({ self.count(from: self.firstPosition, to: $0) }) + [count] where end > start {
-      var (low, high) = (start, end)
-      while low < high {
-        let middle = low + (high - low) / 2
-        if self.time(of: position(middle)) < time { low = middle + 1 } else { high = middle }
-      }
-      if low < end, self.time(of: position(low)) <= now { return position(low) }
-      start = end
-    }
-    return endPosition
-  }
-
-  /// The first of the last `count` stored events; `endPosition` for none.
-  public func position(ofLast count: UInt64) -> UInt64 {
-    let position = endPosition - min(count, self.count(from: firstPosition, to: endPosition))
-    return firstPosition < holeStart && position < holeEnd ? position - (holeEnd - holeStart) : position
-  }
-
-  /// The number of events that are or were between two positions, as far as that is known: from the log's history on.
-  public func count(from start: UInt64, to end: UInt64) -> UInt64 { distance(from: max(start, historyStart), to: end) }
-
-  private func distance(from start: UInt64, to end: UInt64) -> UInt64 {
-    guard start < end else { return 0 }
-    let (low, high) = (max(start, holeStart), min(end, holeEnd))
-    return end - start - (low < high ? high - low : 0)
-  }
-
-  /// The number of events that a reader misses by resuming at `end` instead of `start`.
-  /// - Returns: `nil` if unknown: a hole lies between, or `start` precedes the log's history.
-  public func missedEvents(from start: UInt64, to end: UInt64) -> UInt64? {
-    guard start < end else { return 0 }
-    guard start >= historyStart, start >= holeEnd || end <= holeStart else { return nil }
-    return end - start
-  }
-
-  /// Every position from here up to `endPosition` was assigned to an event.
-  public var countedFrom: UInt64 { max(historyStart, holeEnd) }
-
-  /// The position itself, or the hole's end for a position in the hole.
-  public func skip(_ position: UInt64) -> UInt64 {
-    position >= holeStart && position < holeEnd ? holeEnd : position
-  }
-
-  /// The end of the contiguous events from `position`: the hole's start before the hole, else `endPosition`.
-  public func endOfRun(from position: UInt64) -> UInt64 { position < holeStart ? holeStart : endPosition }
-
   /// Evicts the events that are older than the age limit by the present clock, or whose time is later than the present
   /// by more than the limit. An append does so, too; a quiet stream needs this call before it is read.
   public func dropExpired() {
@@ -518,6 +462,7 @@ public final class EventLog {
     if endPosition >= reserveAgainAt { reserveMore() }
     if hasNewHole { writeState() } else { positions.commit(end: endPosition) }
     state?.commit(endPosition)
+    mirror?.logDidGrow(self)
   }
 
   /// Writes the whole state as one.
