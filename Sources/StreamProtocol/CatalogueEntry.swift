@@ -30,6 +30,18 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
     }
   }
 
+  /// The map of a stream that local clients may map.
+  package struct Map: Codable, Equatable, Sendable {
+    /// The number of the present region; absent if there is no memory for one.
+    package var generation: UInt64?
+    /// Requests for demand by readers of the map.
+    package var readers: Int?
+
+    package init(generation: UInt64? = nil, readers: Int? = nil) {
+      (self.generation, self.readers) = (generation, readers)
+    }
+  }
+
   package var name: String
   package var description: String?
   /// The media type of its events.
@@ -61,14 +73,17 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var staleSince: UInt64?
   /// This host's part in a stream that hosts share; absent for others.
   package var fleet: Fleet?
+  /// Absent for a stream that is not mapped.
+  package var map: Map?
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
     message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, missed: UInt64? = nil,
     subscribers: Int? = nil, lastID: UInt64? = nil,
     keys: Int? = nil, key: String? = nil, tombstone: String? = nil, incompleteSince: UInt64? = nil,
-    staleSince: UInt64? = nil, fleet: Fleet? = nil
+    staleSince: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil
   ) {
+    self.map = map
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
     self.missed = missed
@@ -78,7 +93,7 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
 
   private enum CodingKeys: String, CodingKey {
     case name, description, type, source, state, message, errors, malformed, missed, subscribers, keys, key, tombstone
-    case fleet
+    case fleet, map
     case lastID = "last_id"
     case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"

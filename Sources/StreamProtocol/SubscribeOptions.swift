@@ -51,6 +51,10 @@ public struct SubscribeOptions: Equatable, Sendable {
   public var marker: Bool
   /// For a request for one value: the key whose newest event is requested; see `EventKeyReader.keys(namedBy:)`.
   package var key: String?
+  /// Whether a request for one value is for the stream's map, and one for a stream has the demand of its reader.
+  package var map = false
+  /// For the demand of a map's reader: the position in the reply to its request for the map.
+  package var position: UInt64?
 
   /// The defaults are the server's.
   public init(
@@ -133,6 +137,8 @@ extension SubscribeOptions {
     if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
     if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
     if marker { members.append(#""marker":true"#) }
+    if map { members.append(#""map":true"#) }
+    if let position { members.append(#""position":\#(position)"#) }
     if let key { members.append(#""key":\#(JSONScalar.quoted(key))"#) }
     if let filter { members.append(#""where":"# + String(decoding: filter.json, as: UTF8.self)) }
     return members.isEmpty ? [] : Array("{\(members.joined(separator: ","))}".utf8)
@@ -153,7 +159,14 @@ extension SubscribeOptions {
       try read(name, value)
     }
     guard ids || !marker else { throw Malformed("option \"marker\" requires ids") }
+    guard map || position == nil else { throw Malformed("option \"position\" requires \"map\"") }
+    if map, let name = names.subtracting(Self.mapOptions).min() {
+      throw Malformed("option \(JSONScalar.quoted(name)) is not for maps")
+    }
+    guard !map || from != .state else { throw Malformed("option \"from\" must not be \"state\" for maps") }
   }
+
+  private static let mapOptions: Set = ["map", "from", "on_lag", "position"]
 
   private mutating func read(_ name: String, _ value: JSONValue) throws(Malformed) {
     switch name {
@@ -174,6 +187,12 @@ extension SubscribeOptions {
     case "ids": ids = try flag(name, value)
     case "gaps": gaps = try flag(name, value)
     case "marker": marker = try flag(name, value)
+    case "map": map = try flag(name, value)
+    case "position":
+      guard let number = EventFilter.Number(value), case .after(let id)? = Start(number: number.description) else {
+        throw Malformed("option \"position\" must be a position of a map")
+      }
+      position = id
     case "key":
       guard let text = value.string else { throw Malformed("option \"key\" must be a string") }
       key = text

@@ -82,6 +82,8 @@ public enum ServerReport: Sendable {
   case stateIncomplete(stream: String, KeyedState.Incompleteness)
   /// A state that was incomplete is complete: its limits were raised.
   case stateComplete(stream: String)
+  /// There is no memory for a stream's map.
+  case mapFailed(stream: String, SystemError)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)
 }

@@ -122,6 +122,7 @@ extension Worker {
       for member in members(of: stream) where member.state != .ended {
         member.connection.reapplyReadAccess(to: member)
         member.connection.reapplyType(to: member)
+        member.connection.reapplyMap(to: member)
       }
       existingLane(of: stream)?.adapt()
     }

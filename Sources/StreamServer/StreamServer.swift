@@ -159,6 +159,7 @@ public final class StreamServer: Sendable {
     }
     let stream = ServedStream(configuration, storage: storage, publishSource: publishSource, status: status)
     stream.setSource(source, report: report)
+    stream.changeMap(report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
     if systemStreams.add(stream.visibleTo, of: stream.name) { changeViews() }

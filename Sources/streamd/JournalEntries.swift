@@ -51,6 +51,8 @@ extension Journal.Entry {
       self.init(.stateIncomplete, .warning, "\(lack.sentence); it is refused", [.stream(stream)])
     case .stateComplete(let stream):
       self.init(.stateComplete, .info, "the state is complete again", [.stream(stream)])
+    case .mapFailed(let stream, let error):
+      self.init(.limitReached, .error, "the stream is not mapped at present: \(error)", [.stream(stream)])
     case .eventsTooLarge(let stream, let count, let limit):
       self.init(
         .limitReached, .warning,

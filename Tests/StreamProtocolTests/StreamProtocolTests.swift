@@ -36,6 +36,17 @@ private let notAStart =
     #expect(try SubscribeOptions(json: asked.json) == asked)
     #expect(try SubscribeOptions(json: options.json) == options)
   }
+
+  @Test func theServerReadsTheClientsOptionsOfMaps() throws {
+    var map = SubscribeOptions(from: .after(id: 7), onLag: .latest)
+    map.map = true
+    #expect(map.json == Array(#"{"from":7,"on_lag":"latest","map":true}"#.utf8))
+    #expect(try SubscribeOptions(json: map.json) == map)
+    var demand = SubscribeOptions()
+    (demand.map, demand.position) = (true, .max)
+    #expect(try SubscribeOptions(json: demand.json) == demand)
+    #expect(try SubscribeOptions(json: Array(#"{"map":false,"marker":true}"#.utf8)) == SubscribeOptions(marker: true))
+  }
 }
 
 @Suite struct MalformedOptionsTests {
@@ -47,6 +58,9 @@ private let notAStart =
     (#"{"from":-1.5}"#, notAStart),
     (#"{"from":1.5}"#, notAStart),
     (#"{"a\"b":1}"#, #"unknown option "a\"b""#),
+    (#"{"map":1}"#, #"option "map" must be true or false"#),
+    (#"{"map":true,"gaps":true,"ids":true}"#, #"option "gaps" is not for maps"#),
+    (#"{"map":true,"position":"1"}"#, #"option "position" must be a position of a map"#),
     (#"{"on_lag":"x"}"#, #"option "on_lag" must be "skip", "latest" or "fail""#),
   ]) func malformedOptionsAreRefusedInOneSentence(json: String, sentence: String) {
     #expect(throws: SubscribeOptions.Malformed(sentence)) { try SubscribeOptions(json: Array(json.utf8)) }

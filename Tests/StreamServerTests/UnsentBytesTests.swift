@@ -38,4 +38,13 @@ import Testing
     unsent.append([])
     #expect(unsent.isEmpty)
   }
+
+  @Test func unsentBytesAreReplaced() {
+    var unsent = UnsentBytes([1, 2, 3, 4, 5])
+    unsent.removeFirst(1)
+    unsent.replace(2, at: 1, by: [9, 9, 9])
+    #expect(unsent.array == [2, 9, 9, 9, 5])
+    unsent.replace(1, at: 0, by: [])
+    #expect(unsent.array == [9, 9, 9, 5])
+  }
 }

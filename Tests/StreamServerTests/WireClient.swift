@@ -13,6 +13,8 @@ final class WireClient {
 
   let descriptor: OwnedDescriptor
   private var input: [UInt8] = []
+  /// Those that came with the input so far; the test closes them.
+  private(set) var descriptors: [CInt] = []
 
   /// - Parameter receiveBuffer: of the kernel, in bytes; nil: the system's.
   init(_ path: String, receiveBuffer: CInt? = nil) throws {
@@ -157,11 +159,34 @@ final class WireClient {
         Issue.record("nothing came", sourceLocation: sourceLocation)
         throw Silence()
       }
-      var buffer = [UInt8](repeating: 0, count: 256 << 10)
-      let count = recv(descriptor.raw, &buffer, buffer.count, 0)
-      guard count > 0 else { return nil }
-      input += buffer[..<count]
+      guard readInput() else { return nil }
     }
+  }
+
+  /// - Returns: false at the connection's end.
+  private func readInput() -> Bool {
+    var buffer = [UInt8](repeating: 0, count: 256 << 10)
+    var control = [UInt8](repeating: 0, count: 128)
+    let count = buffer.withUnsafeMutableBytes { buffer in
+      control.withUnsafeMutableBytes { control in
+        var data = iovec(iov_base: buffer.baseAddress, iov_len: buffer.count)
+        return withUnsafeMutablePointer(to: &data) { data in
+          var message = msghdr()
+          (message.msg_iov, message.msg_iovlen) = (data, 1)
+          (message.msg_control, message.msg_controllen) = (control.baseAddress, control.count)
+          let count = recvmsg(descriptor.raw, &message, CInt(MSG_CMSG_CLOEXEC))
+          // A header of 16 bytes, which begins with the whole length.
+          guard count > 0, message.msg_controllen >= 16 else { return count }
+          for offset in stride(from: 16, to: control.load(as: Int.self), by: 4) {
+            descriptors.append(control.load(fromByteOffset: offset, as: CInt.self))
+          }
+          return count
+        }
+      }
+    }
+    guard count > 0 else { return false }
+    input += buffer[..<count]
+    return true
   }
 
   /// The next event: its id and data.

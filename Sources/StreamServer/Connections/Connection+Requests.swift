@@ -243,8 +243,8 @@ extension Connection {
   }
 
   /// Creates a subscription of this connection; the caller adds it to its lane.
-  private func insert(
-    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, _ extras: SubscriptionExtras?
+  func insert(
+    _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, _ extras: SubscriptionExtras? = nil
   ) -> StreamSubscription {
     let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, extras)
     subscriptions.insert(subscription)
@@ -386,6 +386,7 @@ extension Connection {
         false
       }
     if !isBare, let failure = Self.typeFailure(of: stream, saved.format) { return sendFailure(request, failure) }
+    guard !saved.format.isMap else { return restoreDemand(saved, on: stream) }
     guard let cursor = saved.state == nil ? stream.restored(saved.cursor) : saved.cursor else {
       return sendFailure(
         request, .lagged("lagged: event \(saved.cursor.position) was lost after a part of it had been sent"))

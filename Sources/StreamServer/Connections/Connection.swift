@@ -55,24 +55,28 @@ class Connection: EventLoop.Handler {
   var subscriptions = SubscriptionsByRequest()
   var lastReceivedAt: UInt64
   /// Created at the first use.
-  private var extras: Extras?
-  private var unsent = UnsentBytes()
+  private(set) var extras: Extras?
+  var unsent = UnsentBytes()
   /// When this process began to serve it, in seconds on the loop's clock.
   private(set) var beganAt: UInt32
   /// Its part in its user's account.
   private(set) var held = HeldByConnection()
 
   /// The parts that nearly no idle connection has.
-  private final class Extras {
-    var secondClock: TimerID?
+  final class Extras {
+    fileprivate var secondClock: TimerID?
     var blocked: [StreamSubscription] = []
     var standby: Fifo<StreamSubscription>?
-    var waitingInput: WaitingInput?
+    fileprivate var waitingInput: WaitingInput?
+    /// In the order in which they are sent.
+    var unsentMaps: [UnsentMap] = []
+    /// Whether a reply with descriptors was added.
+    var hasMaps = false
     var commands: ClientCommands?
-    var highSentByteCount: UInt32 = 0
+    fileprivate var highSentByteCount: UInt32 = 0
   }
 
-  private final class WaitingInput {
+  fileprivate final class WaitingInput {
     let bytes: [UInt8]
     var offset = 0
     init(_ bytes: some Collection<UInt8>) { self.bytes = Array(bytes) }
@@ -334,10 +338,8 @@ class Connection: EventLoop.Handler {
     if answerByteCount > 0 { unsent.append(takeAnswers()) }
     let hadUnsent = !unsent.isEmpty
     while !unsent.isEmpty, !isBlocked {
-      let result = unsafe unsent.withUnsafeBytes { unsafe write($0) }
-      guard case .wrote(let count) = result else { return false }
-      unsent.removeFirst(count)
-      isBlocked = !unsent.isEmpty
+      guard let isWhole = writeUnsent() else { return false }
+      isBlocked = !isWhole
     }
     if hadUnsent, unsent.isEmpty {
       settle()
@@ -355,7 +357,11 @@ class Connection: EventLoop.Handler {
   /// Writes as much as the socket takes.
   func write(_ bytes: UnsafeRawBufferPointer) -> WriteResult {
     worker.loop.assertOnLoop()
-    let count = unsafe send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL))
+    return unsafe noteWritten(send(socket.raw, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL)))
+  }
+
+  /// - Parameter count: what a system call has returned just now.
+  func noteWritten(_ count: Int) -> WriteResult {
     if count >= 0 {
       noteSent(count)
       return .wrote(count)
@@ -379,6 +385,7 @@ class Connection: EventLoop.Handler {
     isBlocked = false
     unsent = UnsentBytes()
     _ = takeAnswers()
+    dropMaps()
     for subscription in subscriptions { forget(subscription.request) }
     endSubscriptions()
     settle()
@@ -405,52 +412,14 @@ class Connection: EventLoop.Handler {
     worker.loop.update(registration, for: wanted)
   }
 
-  // MARK: Queues
-
   private func set<Value>(_ extra: ReferenceWritableKeyPath<Extras, Value?>, _ value: Value?) {
     if extras != nil || value != nil { needExtras()[keyPath: extra] = value }
   }
 
-  private func needExtras() -> Extras {
+  func needExtras() -> Extras {
     let needed = extras ?? Extras()
     extras = needed
     return needed
-  }
-
-  /// Queues the subscription for a place in its user's queue.
-  func standBy(_ subscription: StreamSubscription) {
-    worker.loop.assertOnLoop()
-    let extras = needExtras()
-    if extras.standby == nil { extras.standby = Fifo() }
-    extras.standby?.append(subscription)
-  }
-
-  /// The subscription that has waited longest; it may have ended meanwhile.
-  func takeStandby() -> StreamSubscription? {
-    if let next = extras?.standby?.popFirst() { return next }
-    extras?.standby = nil
-    return nil
-  }
-
-  /// Queues the subscription for space in the socket.
-  func block(_ subscription: StreamSubscription) {
-    worker.loop.assertOnLoop()
-    let extras = needExtras()
-    // A client that requests, cancels and does not read leaves many ended subscriptions.
-    if extras.blocked.count > 64 + 2 * requestCount { extras.blocked.removeAll { $0.state != .blocked } }
-    extras.blocked.append(subscription)
-  }
-
-  /// Subscriptions that wait for space in the socket, including ended ones.
-  var blockedCount: Int { extras?.blocked.count ?? 0 }
-
-  private func unblock() {
-    let unblocked = extras?.blocked ?? []
-    extras?.blocked = []
-    for subscription in unblocked {
-      worker.perform(subscription.machine.socketIsWritable(), subscription)
-      if subscription.machine.format.isBody { subscription.lane.raiseRequest(for: subscription) }
-    }
   }
 
   // MARK: Timers
@@ -593,5 +562,9 @@ class Connection: EventLoop.Handler {
     waitingInput = nil
     settle()
     worker.forget(self)  // the socket closes with the last reference
+    guard extras?.hasMaps == true else { return }
+    var left = OwnedDescriptor(-1)
+    swap(&left, &socket)
+    worker.accounts.maps.leave(identity.number, left)
   }
 }

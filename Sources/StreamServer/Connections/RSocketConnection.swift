@@ -184,6 +184,7 @@ class RSocketConnection: Connection {
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     do throws(SubscribeOptions.Malformed) {
       var options = try SubscribeOptions(json: data)
+      guard !options.map else { return map(request, of: stream, isSingle: isSingle, demand, options) }
       if isSingle {
         guard options.from == .replay, options.onLag == nil, !options.gaps, options.filter == nil,
           !options.marker
@@ -278,6 +279,7 @@ class RSocketConnection: Connection {
     let channels = inbound?.save(ending: "streamd restarts before the stream has stored all values") ?? []
     _ = flush()
     guard phase == .open else { return nil }
+    withdrawMaps(.canceled("streamd restarts"))
     let (input, unsent) = savedBytes
     let saved = SavedConnection(
       descriptor: socket.raw, number: identity.number, token: identity.token?.saved, machine: machine.save(),

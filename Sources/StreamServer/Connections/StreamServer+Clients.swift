@@ -127,7 +127,7 @@ extension Worker {
       let stream = subscription.lane.stream
       let end = ends[ObjectIdentifier(stream)] ?? stream.log.read { storage, _ in storage.endPosition }
       ends[ObjectIdentifier(stream)] = end
-      return (subscription, lag: end - min(end, subscription.cursor.position))
+      return (subscription, lag: end - min(end, subscription.lane.position(of: subscription)))
     }
     let shown = subscriptions.sorted { $0.lag > $1.lag }.prefix(Self.shownPerClient).map { subscription, lag in
       ClientsSnapshot.Subscription(

@@ -30,6 +30,12 @@ struct UnsentBytes {
     if isEmpty { self = UnsentBytes() }
   }
 
+  /// Replaces bytes that were not written.
+  /// - Parameter offset: among the bytes to be written.
+  mutating func replace(_ count: Int, at offset: Int, by others: [UInt8]) {
+    bytes.replaceSubrange(Int(start) + offset..<Int(start) + offset + count, with: others)
+  }
+
   /// Calls `body` with the bytes to be written, in place.
   func withUnsafeBytes<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
     unsafe bytes.withUnsafeBytes { unsafe body(UnsafeRawBufferPointer(rebasing: $0[Int(start)...])) }

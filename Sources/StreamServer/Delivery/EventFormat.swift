@@ -17,6 +17,8 @@ struct EventFormat: Equatable {
     case body(EventEncoding, BodyCoding)
     /// No bytes: the connection is notified of the first event, and makes the answer itself.
     case notice
+    /// Nothing: the client reads them in the stream's map.
+    case map
 
     var isNotice: Bool { self == .notice }
   }
@@ -34,7 +36,7 @@ struct EventFormat: Equatable {
   private let code: UInt8
   private let flags: UInt8
 
-  private static let frameEncodings: [Encoding] = [.rsocket, .webSocket, .notice]
+  private static let frameEncodings: [Encoding] = [.rsocket, .webSocket, .notice, .map]
 
   /// - Parameters:
   ///   - counts: each payload has the number of events that were left out before it.
@@ -47,6 +49,7 @@ struct EventFormat: Equatable {
     case .rsocket: code = 0
     case .webSocket: code = 1
     case .notice: code = 2
+    case .map: code = 3
     case .body(let encoding, let coding):
       code =
         0x80 | (coding.isChunked ? 0x40 : 0) | (coding.isNamed ? 0x20 : 0) | (encoding.hasEnvelope ? 0x10 : 0)
@@ -58,7 +61,7 @@ struct EventFormat: Equatable {
   /// - Returns: nil for a code that no server saves.
   init?(savedEncoding code: UInt8, ids: Bool, completes: Bool, counts: Bool = false, hasKind: Bool = false) {
     let saved = EventFormat(code: code, flags: 0)
-    guard saved.isBody ? saved.body != nil : code <= 1 else { return nil }
+    guard saved.isBody ? saved.body != nil : code <= 1 || code == 3 else { return nil }
     // Several codes may mean the same.
     self.init(saved.encoding, ids: ids, completes: completes, counts: counts, hasKind: hasKind)
   }
@@ -77,6 +80,8 @@ struct EventFormat: Equatable {
   var isBody: Bool { code & 0x80 != 0 }
   var isNamed: Bool { code & 0xA0 == 0xA0 }
   var isNotice: Bool { code == 2 }
+  /// Whether no event is sent.
+  var isMap: Bool { code == 3 }
   /// The index of the encoding's block among the blocks of a worker, below `encodingCount`.
   var encodingIndex: Int { Int(code) }
   /// The number of the encoding in the record of a connection that is handed over.
@@ -93,7 +98,7 @@ struct EventFormat: Equatable {
 
   var encoding: Encoding {
     if let body { return .body(body, BodyCoding(isChunked: code & 0x40 != 0, isNamed: isNamed)) }
-    return Self.frameEncodings[min(Int(code), 2)]
+    return Self.frameEncodings[min(Int(code), 3)]
   }
 }
 
@@ -165,7 +170,7 @@ struct EventWriter {
     case .webSocket: unsafe writeMessage(record, from: offset, before, for: request, at: piece)
     case .body(let body, let coding):
       unsafe write(record, from: offset, before.gap, as: isOther ? body.ofOtherThanJSON : body, coding, at: piece)
-    case .notice: preconditionFailure("a notice has no bytes")
+    case .notice, .map: preconditionFailure("no bytes are written for it")
     }
   }
 
@@ -197,7 +202,7 @@ struct EventWriter {
       body.writeMarker(head, to: &writer)
       if coding.isChunked { Chunk.writeEnd(to: &writer) }
       return Piece(byteCount: writer.count, dataByteCount: 0, follows: false)
-    case .notice: preconditionFailure("a notice has no bytes")
+    case .notice, .map: preconditionFailure("no bytes are written for it")
     }
   }
 

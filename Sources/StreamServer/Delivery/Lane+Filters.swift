@@ -114,6 +114,8 @@ extension Lane {
 
   /// The position before which a member needs no event of the log any more.
   func position(of member: StreamSubscription) -> UInt64 {
+    // What a map's reader with unlimited demand has read is unknown.
+    if member.machine.format.isMap, member.machine.demand == .unlimited { return .max }
     // The events of a state do not come from the log.
     if let reading = member.extras?.reading { return reading.walk.end }
     guard member.state == .waiting, let group = group(of: member) else { return member.cursor.position }

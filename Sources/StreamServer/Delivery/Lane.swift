@@ -62,6 +62,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     subscription.memberIndex = Int32(members.count)
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
+    if subscription.machine.format.isMap { stream.mapReaders.add(1, ordering: .relaxed) }
     if subscription.machine.hasMarkers { watchForMarkers() }
     let position = position(of: subscription)
     if stream.log.isLossless, position < oldestUnread {
@@ -100,6 +101,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     endState(of: subscription)
     if let timer = subscription.extras?.awaitTimer { worker.loop.cancel(timer) }
     subscription.machine.end()
+    if subscription.machine.format.isMap { stream.mapReaders.subtract(1, ordering: .relaxed) }
     let last = members.removeLast()
     if last !== subscription {
       members[Int(subscription.memberIndex)] = last

@@ -1,5 +1,6 @@
 import StreamProtocol
 import Reactive
+import ReplayLog
 
 /// The position of a subscription: an event of the log, and the sent bytes of that event.
 struct Cursor: Equatable {
@@ -252,8 +253,21 @@ struct SubscriptionMachine: Equatable {
 
   /// The client requested more.
   mutating func request(_ more: Subscribers.Demand) -> Action {
+    guard !format.isMap else {
+      grant(more)
+      return .none
+    }
     demand += more
     return state == .idle ? .enqueue : .none
+  }
+
+  /// The first grant of a map's reader stays its demand; each further one shows that it has read on.
+  private mutating func grant(_ more: Subscribers.Demand) {
+    guard let count = more.max else {
+      demand = .unlimited
+      return
+    }
+    cursor.position = min(cursor.position &+ UInt64(count), EventLog.idLimit)
   }
 
   /// The log has grown.
@@ -316,7 +330,7 @@ struct SubscriptionMachine: Equatable {
       return Actions(isEnd ? .endState : .none, .skipped(from: position), .enqueue)
     case .nothing where hasEnded: return Actions(.finish)
     case .events where demand > .none, .marker where demand > .none: return Actions(.send)
-    case .nothing where demand > .none:
+    case .nothing where demand > .none && !format.isMap:
       state = .waiting
       return Actions(.wait)
     case .nothing, .events, .marker:

@@ -143,6 +143,11 @@ extension Worker {
       perform(.enqueue, subscription)  // the other one is in the queue, too
       return 1
     }
+    guard !format.isMap else {
+      let hasEnded = subscription.lane.stream.log.hasEnded
+      perform(subscription.machine.found(.nothing, hasEnded: hasEnded), subscription)
+      return 1
+    }
     let block = block(for: format)
     // No copy of the machine may live longer than this: the next change of its notes would copy them.
     let extras = subscription.extras

@@ -138,6 +138,9 @@ private struct StreamFamilies {
     add("state_incomplete", .gauge, "1 if the state lacks events, and is refused; otherwise 0.") {
       $0.keyedState.map { .number($0.incompleteness == nil ? 0 : 1) }
     }
+    add("map_readers", .gauge, "Requests for the demand of readers of a mapped stream.") {
+      $0.mapReaders.map { .number(UInt64($0)) }
+    }
     add("received_events_total", .counter, "Events received from the source.") { .number($0.eventsIn) }
     add("received_bytes_total", .counter, "Data bytes received from the source.") { .number($0.bytesIn) }
     add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }

@@ -12,6 +12,8 @@ struct StreamEnd: Equatable, Sendable {
   var countedFrom: UInt64?
   /// The freshness of a stream with a limit on the time without an event.
   var freshness: FreshnessMachine.Saved?
+  /// The generation of the last region of its map.
+  var mapGeneration: UInt64?
 }
 
 /// The state that a server saves for the next process: its connections, events without space in

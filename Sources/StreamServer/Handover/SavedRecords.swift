@@ -21,6 +21,7 @@ extension SavedConnections: TaggedRecord {
       var freshness = end.freshness.map { [$0] } ?? []
       try fields.field(4, &freshness)
       end.freshness = freshness.last
+      try fields.field(5, &end.mapGeneration)
     }
   }
 

@@ -74,6 +74,7 @@ extension StreamServer {
           ?? StreamEnd(position: storage.endPosition, countedFrom: storage.countedFrom)
       }
       saved.ends[stream.name]?.freshness = stream.savedFreshness
+      saved.ends[stream.name]?.mapGeneration = stream.savedMapGeneration
     }
     return saved
   }

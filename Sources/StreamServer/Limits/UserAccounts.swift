@@ -25,6 +25,7 @@ final class UserAccounts: Sendable {
   /// As `UserAccount.filterBytes`, of all users.
   let filterBytes = Atomic(0)
   let memory = MemoryReturn()
+  let maps = MapsInFlight()
   private let accounts = Locked<[ClientUser: (account: UserAccount, connections: Int)]>([:])
 
   /// Adds a connection.

@@ -23,7 +23,7 @@ extension ServedStream {
       key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
       tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
-      fleet: fleet.map { .init($0, showsNames: showsNames) })
+      fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap)
   }
 
   /// That nothing has come for too long, for the message of its state; nil: something has.

@@ -34,6 +34,10 @@ final class ServedStream: Sendable {
   let freshness = Locked<Freshness?>(nil)
   /// The watcher of a stream that has, or had, keys.
   private let stateWatcher = Locked<StateWatcher?>(nil)
+  /// The map of a stream that is mapped; see `changeMap`.
+  let map = Locked<StreamMap?>(nil)
+  /// Requests for the demand of its map's readers.
+  let mapReaders = Atomic(0)
   /// The filters of its subscriptions.
   let filters = StreamFilters()
   /// The debts of users whose subscriptions have ended.
@@ -241,6 +245,7 @@ final class ServedStream: Sendable {
   func shutDown() {
     publishSource?.stop()
     log.shutDown()
+    endMap()
   }
 
   /// Ends the checks of a stream that is no longer served.
@@ -256,6 +261,7 @@ final class ServedStream: Sendable {
     let (oldPublishSource, oldLimit) = (publishSource, eventLimit.bytes.load(ordering: .relaxed))
     let newPublishSource = change.feed.map(\.publishSource) ?? oldPublishSource
     if newPublishSource != nil { configuration.start = .always }
+    if configuration.read != self.configuration.read { revokeMap() }
     let storage = log.freeze(start: configuration.start, overflow: configuration.overflow.ofLog)
     let limit = configuration.maximumEventBytes(in: configuration.limits)
     // Events in flight may be too large for a smaller log, so the source is replaced.
@@ -285,7 +291,7 @@ final class ServedStream: Sendable {
   }
 
   /// Continues in a storage made from the frozen one, or in the frozen one.
-  func finishChange(in storage: EventLog?, report: (ServerReport) -> Void) {
+  func finishChange(in storage: EventLog?, report: @escaping @Sendable (ServerReport) -> Void) {
     let limits = storage?.limits ?? configuration.limits
     let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
@@ -295,6 +301,7 @@ final class ServedStream: Sendable {
         if let state = storage.state, state.origin.keyDigest != keying.definition { state.leaveOutLaterEvents() }
       }
     }
+    changeMap(to: storage, report: report)
     log.thaw(storage) { keying.key(Self.fitting($0, into: name, limit) { reports.append($0) }, isNew: false) }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
@@ -372,7 +379,8 @@ final class ServedStream: Sendable {
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
       fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, keyedState: keyedState,
-      fleet: status.fleet, upstream: upstream == UpstreamFigures() ? nil : upstream)
+      fleet: status.fleet, upstream: upstream == UpstreamFigures() ? nil : upstream,
+      mapReaders: listedMap?.readers)
   }
 
   /// Its entry in `$history`.
@@ -533,6 +541,7 @@ final class ServedStream: Sendable {
     formerEnd.store(end.position, ordering: .relaxed)
     formerCountedFrom.store(end.countedFrom ?? .max, ordering: .relaxed)
     if let freshness = end.freshness { restore(freshness) }
+    if let generation = end.mapGeneration { raiseMap(over: generation) }
     log.read { storage, _ in
       if storage.begin(at: end.position) { firstID.store(end.position, ordering: .relaxed) }
     }

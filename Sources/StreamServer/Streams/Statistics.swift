@@ -83,6 +83,8 @@ public struct Statistics: Equatable, Sendable {
     public var fleet: FleetStatus?
     /// It is nil until the source has asked an upstream or run a program.
     public var upstream: UpstreamFigures?
+    /// Requests for the demand of the readers of its map; nil for a stream that is not mapped.
+    public var mapReaders: Int?
   }
 }
 

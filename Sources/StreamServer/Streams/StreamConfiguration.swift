@@ -46,6 +46,8 @@ public struct StreamConfiguration: Sendable {
   package var key: KeyDefinition?
   /// Whether its events come to several hosts, of which this one may have them later than others.
   package var isOfFleet = false
+  /// Whether local clients may map its events. Only for a log in memory that drops events.
+  package var isMapped = false
   /// Whether published values that are not JSON texts are refused. Its source must not have such events.
   package var requiresJSON = false
   /// How events that are not JSON are found, where JSON is expected, to be counted.

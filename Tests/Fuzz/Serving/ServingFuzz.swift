@@ -77,6 +77,7 @@ private final class World {
         name: name, replay: 3, limits: EventLog.Limits(events: isSmall ? 2 : 8, bytes: isSmall ? 4096 : 16384),
         start: .always, overflow: blocks ? .block(timeout: .milliseconds(3)) : .drop, read: access, write: access)
       configuration.requiresJSON = choices & 16 != 0
+      configuration.isMapped = !blocks
       if name.hasPrefix("publish") {
         let publishSource = PublishSource()
         try? server.add(
@@ -334,7 +335,7 @@ private final class Client {
     let options = [
       "", #"{"from":"new"}"#, #"{"from":1}"#, #"{"from":"-1d","on_lag":"fail","ids":false}"#, #"{"from":"latest"}"#,
       #"{"where":{"":{"ge":1}},"marker":true,"gaps":true}"#, #"{"where":{"/a":"x"},"on_lag":"latest"}"#,
-      #"{"marker":true}"#,
+      #"{"marker":true}"#, #"{"map":true}"#, #"{"map":true,"position":1}"#,
     ]
     let isPublishing = kind == .channel || kind == .fireAndForget
     let data =

@@ -1,0 +1,103 @@
+import MappedLog
+import RSocket
+import Reactive
+import StreamProtocol
+
+// Requests of maps: for a region, and for events from upstream that its reader wants.
+
+extension RSocketConnection {
+  /// The client may read the stream.
+  func map(
+    _ request: RequestID, of stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand,
+    _ options: SubscribeOptions
+  ) {
+    worker.loop.assertOnLoop()
+    do throws(RequestFailure) {
+      guard stream.configuration.isMapped else { throw .invalid("\"\(stream.name)\" is not mapped") }
+      guard let user = identity.credentials?.user else {
+        throw .invalid("\"\(stream.name)\" cannot be mapped over TCP")
+      }
+      guard encoding == .rsocket else { throw .invalid("\"\(stream.name)\" cannot be mapped over a WebSocket") }
+      if isSingle {
+        try sendMap(request, of: stream, options, user: user)
+      } else {
+        try demandEvents(request, of: stream, demand, options)
+      }
+    } catch {
+      if case .rejected = error { return refuse(request, Refusal(stream.name, error)) }
+      sendFailure(request, error)
+    }
+  }
+
+  private func sendMap(
+    _ request: RequestID, of stream: ServedStream, _ options: SubscribeOptions, user: UInt32
+  ) throws(RequestFailure) {
+    guard options.position == nil else {
+      throw .invalid("option \"position\" is for the demand of a map, which is a stream")
+    }
+    let opened = try stream.openMap(from: options.from, for: user)
+    guard worker.accounts.maps.add(of: identity.number, share.account.user, to: socket.raw) else {
+      throw .rejected("\(identity.user) has maps that it has not received, as many as are free")
+    }
+    let (region, missed) = (opened.region, opened.missed)
+    let reply = """
+      {"version":\(MapLayout.version),"generation":\(region.generation),"size":\(region.byteCount),\
+      "position":\(opened.position),"missed":\(missed.map { "\($0)" } ?? "null")}
+      """
+    attach(region, opened.page, to: request) {
+      machine.sendPayload(StreamID(request), Payload(data: Array(reply.utf8)), isComplete: true)
+    }
+    worker.trace(identity, stream: stream.name, "maps generation \(region.generation) from event \(opened.position)")
+  }
+
+  /// Begins the demand of a map's reader.
+  private func demandEvents(
+    _ request: RequestID, of stream: ServedStream, _ demand: Subscribers.Demand, _ options: SubscribeOptions
+  ) throws(RequestFailure) {
+    guard options.from == .replay, options.onLag == nil else {
+      throw .invalid("the demand of a map has only the option \"position\"")
+    }
+    guard let position = options.position else {
+      throw .invalid("the demand of a map requires the option \"position\"")
+    }
+    guard position <= stream.log.read({ storage, _ in storage.endPosition }) else {
+      throw .invalid("no event has the position \(position) yet")
+    }
+    addDemand(request, of: stream, at: position, demand)
+    worker.trace(
+      identity, stream: stream.name,
+      "requests events of the map from event \(position), with \(demand.max.map { "a credit of \($0)" } ?? "unlimited credit")"
+    )
+  }
+
+  fileprivate func addDemand(
+    _ request: RequestID, of stream: ServedStream, at position: UInt64, _ demand: Subscribers.Demand
+  ) {
+    let lane = worker.lane(of: stream)
+    let machine = SubscriptionMachine(
+      cursor: Cursor(position: position), demand: demand, onLag: stream.configuration.onLag,
+      format: EventFormat(.map, ids: true, completes: false))
+    lane.add(insert(request, lane, machine))
+  }
+}
+
+extension Connection {
+  /// Restores the demand of a map's reader, whose region another process has marked as replaced.
+  func restoreDemand(_ saved: SavedConnection.Subscription, on stream: ServedStream) {
+    let request = RequestID(saved.id)
+    guard stream.configuration.isMapped else { return sendFailure(request, .noMap(of: stream.name)) }
+    (self as? RSocketConnection)?.addDemand(request, of: stream, at: saved.cursor.position, saved.credit)
+  }
+
+  /// Ends the demand of a map's reader if the stream has no map any more.
+  func reapplyMap(to subscription: StreamSubscription) {
+    worker.loop.assertOnLoop()
+    let stream = subscription.lane.stream
+    guard subscription.machine.format.isMap, !stream.configuration.isMapped else { return }
+    fail(subscription, .noMap(of: stream.name))
+  }
+}
+
+extension RequestFailure {
+  fileprivate static func noMap(of stream: String) -> Self { .canceled("\"\(stream)\" is not mapped any more") }
+}

@@ -1,0 +1,74 @@
+import ReplayLog
+import StreamProtocol
+
+extension ServedStream {
+  /// Gives the stream a map, another one, or none, as its configuration says. Called before the stream is served, and while
+  /// its log is frozen.
+  ///
+  /// - Parameter storage: replaces the log's present one.
+  func changeMap(to storage: EventLog? = nil, report: @escaping @Sendable (ServerReport) -> Void) {
+    let former = log.read { storage, _ in storage }
+    guard configuration.isMapped else {
+      endMap()
+      guard let map = map.withLock({ $0.take() }) else { return }
+      log.read { storage, _ in storage.mirror = nil }
+      return log.detach(map)
+    }
+    let (map, isNew) = map.withLock { map in
+      let present = map ?? StreamMap(of: self, report: report)
+      defer { map = present }
+      return (present, map == nil)
+    }
+    if isNew { log.attach(map) }
+    map.change(from: former, to: storage ?? former, of: log)
+  }
+
+  /// Tells the readers of its map to ask for another one: no event follows in that.
+  func endMap() {
+    guard let map = map.withLock({ $0 }) else { return }
+    log.read { storage, _ in map.end(storage) }
+    map.logDidChange()
+  }
+
+  /// Who could read the stream before is not to read the events that follow.
+  func revokeMap() {
+    guard let map = map.withLock({ $0 }) else { return }
+    log.read { _, _ in map.revoke() }
+  }
+
+  /// - Parameter user: of the reader.
+  func openMap(from start: SubscribeOptions.Start, for user: UInt32) throws(RequestFailure) -> StreamMap.Opened {
+    guard let map = map.withLock({ $0 }) else { throw .invalid("\"\(name)\" is not mapped") }
+    let replay = configuration.replay
+    let opened = log.read { storage, _ in
+      Result { () throws(SubscribeOptions.Malformed) in
+        try map.open(storage, from: start, replay: replay, for: user)
+      }
+    }
+    switch opened {
+    case .failure(let error): throw .invalid(error.sentence)
+    case .success(nil): throw .rejected("there is no memory for the map of \"\(name)\"")
+    case .success(let opened?): return opened
+    }
+  }
+
+  /// For the next process; nil: the stream is not mapped.
+  var savedMapGeneration: UInt64? {
+    map.withLock { $0 }.map { map in log.read { _, _ in map.newestGeneration } }
+  }
+
+  /// Another process has had regions up to this generation.
+  func raiseMap(over generation: UInt64) {
+    guard let map = map.withLock({ $0 }) else { return }
+    log.read { storage, _ in map.raise(over: generation, storage) }
+    map.logDidChange()
+  }
+
+  /// In `$streams`; nil: the stream is not mapped.
+  var listedMap: CatalogueEntry.Map? {
+    guard configuration.isMapped else { return nil }
+    let map = map.withLock { $0 }
+    return .init(
+      generation: log.read { _, _ in map?.generation }, readers: mapReaders.load(ordering: .relaxed))
+  }
+}

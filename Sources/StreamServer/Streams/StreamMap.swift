@@ -1,0 +1,202 @@
+import MappedLog
+import Reactive
+import ReplayLog
+import StreamProtocol
+import StreamRuntime
+import Synchronization
+
+/// The map of a stream: its regions, one after the other, and the pages on which their readers wait.
+///
+/// The lock of the stream's log guards it: what appends to the log publishes to the region, too, on any thread. No other
+/// writer could see every event before the log evicts it. Readers are woken afterwards, outside of the lock.
+///
+/// A region's positions are the ids of a log without a hole, and its epoch is the first of these ids: where a hole comes,
+/// another region begins.
+final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded by the log's lock
+  private weak let stream: ServedStream?
+  private let name: String
+  private let report: @Sendable (ServerReport) -> Void
+  /// Nil after a failure; the next request tries again.
+  private var region: MapRegion?
+  private var lastGeneration: UInt64 = 0
+  /// Whether something was published or marked since readers were woken.
+  private var hasNews = false
+  /// Regions that were replaced since then.
+  private var former: [MapRegion] = []
+  private var failure: SystemError?
+  /// By user.
+  private var pages: [UInt32: WaitingPage] = [:]
+  /// Whether a reader waits without a page.
+  private var wakesAlways = false
+  /// Whether who could read the stream before is not to read on.
+  private var isRevoked = false
+
+  /// The most users that have waiting pages for one stream, because each page takes a descriptor; readers of others are
+  /// woken for each batch.
+  static let mostPages = 16
+
+  init(of stream: ServedStream, report: @escaping @Sendable (ServerReport) -> Void) {
+    (self.stream, name, self.report) = (stream, stream.name, report)
+  }
+
+  // MARK: From the log
+
+  func logDidGrow(_ log: EventLog) { follow(log) }
+
+  func logDidChange() {
+    guard let stream else { return }
+    let (regions, pages, wakesAlways, failure) = stream.log.read { _, completion in
+      if completion != nil, region?.state == .live {
+        region?.end(as: .ended)
+        hasNews = true
+      }
+      return takeNews()
+    }
+    for region in regions { region.wake(pages, wakesAlways: wakesAlways) }
+    if let failure { report(.mapFailed(stream: name, failure)) }
+  }
+
+  /// What is to be done outside of the lock, among it releasing former regions.
+  private func takeNews() -> ([MapRegion], [WaitingPage], wakesAlways: Bool, SystemError?) {
+    defer { (hasNews, former, failure) = (false, [], nil) }
+    guard hasNews else { return ([], [], false, failure) }
+    return (former + (region.map { [$0] } ?? []), Array(pages.values), wakesAlways, failure)
+  }
+
+  // MARK: Under the lock
+
+  /// Publishes what the log has and the region has not.
+  private func follow(_ log: EventLog) {
+    guard let region, region.state == .live else { return }
+    hasNews = true
+    if region.epoch == log.countedFrom, region.end >= log.firstPosition { return Self.publish(log, to: region) }
+    // The events before a hole belong to the former positions.
+    if region.end >= log.firstPosition, log.skip(region.end) == region.end,
+      log.endOfRun(from: region.end) < log.endPosition
+    {
+      Self.publish(log, to: region, upTo: log.endOfRun(from: region.end))
+    }
+    use(makeRegion(for: log))
+  }
+
+  private static func publish(_ log: EventLog, to region: MapRegion, upTo end: UInt64? = nil) {
+    unsafe region.publish(upTo: end ?? log.endPosition, keeping: log.firstPosition) { unsafe log.record(at: $0) }
+  }
+
+  /// Continues in another region; nil: there is no memory for it.
+  private func use(_ new: MapRegion?) {
+    if let region {
+      region.end(as: .replaced)
+      former.append(region)
+    }
+    hasNews = true
+    region = new
+  }
+
+  /// A region with the events of a log after its hole. A number above that of any earlier region, in any process, is the time
+  /// in microseconds.
+  /// - Returns: nil after noting the failure.
+  private func makeRegion(for log: EventLog) -> MapRegion? {
+    do throws(SystemError) {
+      let new = try Self.region(for: log, of: name, after: lastGeneration)
+      lastGeneration = new.generation
+      return new
+    } catch {
+      failure = error
+      return nil
+    }
+  }
+
+  private static func region(
+    for log: EventLog, of name: String, after generation: UInt64
+  ) throws(SystemError) -> MapRegion {
+    let region = try MapRegion(
+      name: name, events: log.limits.events, bytes: log.limits.bytes,
+      generation: max(generation + 1, EventLog.wallClock()), epoch: log.countedFrom,
+      position: max(log.firstPosition, log.countedFrom))
+    publish(log, to: region)
+    return region
+  }
+
+  /// What a reader gets.
+  struct Opened {
+    let region: MapRegion
+    let page: WaitingPage?
+    /// Where it begins.
+    let position: UInt64
+    /// The events between the id from which it resumes and that position; nil: unknown.
+    let missed: UInt64?
+  }
+
+  /// - Parameters:
+  ///   - replay: the stream's `replay`.
+  ///   - user: of the reader.
+  /// - Returns: nil if there is no memory for a region.
+  func open(
+    _ log: EventLog, from start: SubscribeOptions.Start, replay: Int, for user: UInt32
+  ) throws(SubscribeOptions.Malformed) -> Opened? {
+    let wanted = try start.position(in: log, replay: replay)
+    if region == nil { use(makeRegion(for: log)) }
+    follow(log)
+    guard let region else { return nil }
+    let position = min(max(wanted, region.first), region.end)
+    let missed: UInt64? =
+      if case .after(let id) = start { log.missedEvents(from: id + 1, to: position) } else { 0 }
+    return Opened(region: region, page: page(of: user), position: position, missed: missed)
+  }
+
+  private func page(of user: UInt32) -> WaitingPage? {
+    if let page = pages[user] { return page }
+    if pages.count < Self.mostPages { pages[user] = try? WaitingPage(name: name) }
+    if pages[user] == nil { wakesAlways = true }
+    return pages[user]
+  }
+
+  /// The generation of the present region; nil: there is none.
+  var generation: UInt64? { region?.generation }
+
+  /// The access to the stream has changed: `change` makes another region.
+  func revoke() { isRevoked = true }
+
+  /// The number of the last region; 0: there was none.
+  var newestGeneration: UInt64 { lastGeneration }
+
+  /// Another process has had regions up to this generation, and the clock may have been set back since.
+  func raise(over generation: UInt64, _ log: EventLog) {
+    guard generation >= lastGeneration else { return }
+    lastGeneration = generation
+    use(makeRegion(for: log))
+  }
+
+  /// No event follows in this process.
+  func end(_ log: EventLog) {
+    follow(log)
+    use(nil)
+  }
+
+  // MARK: Changes
+
+  /// Continues with a log that does not change meanwhile; the present one, `former`, has all events of that.
+  func change(from former: EventLog, to log: EventLog, of shared: SharedLog<EventLog, StreamFailure>) {
+    let (isUsable, generation) = shared.read { _, _ in (!isRevoked && region?.state == .live, lastGeneration) }
+    if isUsable, former === log { return }
+    // Not under the lock: it copies the events.
+    let new = Result { () throws(SystemError) in try Self.region(for: log, of: name, after: generation) }
+    shared.read { _, _ in
+      follow(former)
+      former.mirror = nil
+      log.mirror = self
+      isRevoked = false
+      switch new {
+      case .success(let new) where lastGeneration == generation:
+        lastGeneration = new.generation
+        use(new)
+      case .success: use(makeRegion(for: log))  // a request has made one meanwhile, with a higher number
+      case .failure(let error):
+        failure = error
+        use(nil)
+      }
+    }
+    logDidChange()
+  }
+}
