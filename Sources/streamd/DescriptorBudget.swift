@@ -36,7 +36,10 @@ struct DescriptorBudget: Equatable {
   /// - Parameter loops: event loops that serve clients.
   /// - Throws: when not even one client can be served.
   func connectionLimit(for streams: [Configuration.Stream], loops: Int) throws(SystemError) -> Int {
-    let free = limit - openCount - Self.ownCount - Self.countPerLoop * (loops + 2) - streams.count  // one log each
+    let mapped = streams.count { $0.map }
+    let free =
+      limit - openCount - Self.ownCount - Self.countPerLoop * (loops + 2) - streams.count  // one log each
+      - (mapped > 0 ? 2 * mapped + StreamServer.maximumMapDescriptors : 0)  // a region has two
     let connections = max(free - Self.viewCount - streams.reduce(0) { $0 + Self.most($1) }, free / 2)
     guard connections > 0 else {
       throw SystemError(
@@ -48,7 +51,7 @@ struct DescriptorBudget: Equatable {
   /// Maximum descriptors of one stream besides its log: another log, while it is replaced; and its processes,
   /// transfers, idle connections, and name lookups.
   private static func most(_ stream: Configuration.Stream) -> Int {
-    var count = 1
+    var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region is replaced, too
     switch stream.source {
     case .http: count += 6
     case .exec: count += 8

@@ -1,4 +1,5 @@
 import Glibc
+import MappedLog
 import ReplayLog
 
 /// Compares the process's memory limit with the maximum of all streams' buffers.
@@ -61,7 +62,9 @@ struct MemoryBudget: Equatable {
   /// Maximum bytes of the buffers in memory. Buffers on disk are in the page cache, which the kernel can reclaim.
   static func demand(of streams: [Configuration.Stream]) -> Int {
     streams.filter { $0.keep != .disk }.reduce(0) { sum, stream in
-      let (total, overflow) = sum.addingReportingOverflow(EventLog.Limits(stream).regionBytes)
+      let limits = EventLog.Limits(stream)
+      let mapBytes = stream.map ? MapRegion.byteCount(events: limits.events, bytes: limits.bytes) : 0
+      let (total, overflow) = sum.addingReportingOverflow(limits.regionBytes + mapBytes)
       return overflow ? .max : total
     }
   }

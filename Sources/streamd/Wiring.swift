@@ -29,7 +29,7 @@ extension StreamConfiguration {
       read: AccessRules(stream.read).adding(tokens: stream.readers),
       write: (stream.write.map { AccessRules($0) } ?? .owner).adding(tokens: stream.writers))
     (expectEvery, key) = (stream.expectEvery, stream.key)
-    requiresJSON = stream.validate == .json
+    (requiresJSON, isMapped) = (stream.validate == .json, stream.map)
     jsonCheck = stream.jq != nil || stream.source.kind == "timer" ? .none : stream.source == .publish ? .ends : .whole
     if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
   }

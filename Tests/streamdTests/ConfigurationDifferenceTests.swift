@@ -89,7 +89,10 @@ import Testing
     #expect(change { $0.share = .fleet }.hasOtherFeed)
     #expect(change { $0.lead = false }.hasOtherFeed)
     #expect(!change { $0.source = .publish }.hasOtherLog)
-    for change in [change { $0.read = [.user(1)] }, change { $0.start = .always }, change { $0.overflow = .block }] {
+    for change in [
+      change { $0.read = [.user(1)] }, change { $0.start = .always }, change { $0.overflow = .block },
+      change { $0.map = true },
+    ] {
       #expect(!change.hasOtherFeed && !change.hasOtherLog)
     }
     let key = KeyDefinition(key: ".a")

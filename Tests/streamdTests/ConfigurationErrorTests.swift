@@ -309,6 +309,15 @@ struct ConfigurationErrorTests {
       #"block_timeout: expected a duration such as "30s", or "never", got "forever""#
     ),
     ("overflow = \"grow\"", #"overflow: expected "drop" or "block", got "grow""#),
+    ("map = 1", "map: expected true or false, got 1"),
+    (
+      "map = true\nkeep = \"disk\"",
+      #"map: expected keep = "memory" or "no" with map = true: no file is mapped by clients"#
+    ),
+    (
+      "map = true\noverflow = \"block\"",
+      #"map: expected overflow = "drop" with map = true: no stream waits for those who read its memory"#
+    ),
     ("keep = \"yes\"", #"keep: expected "no", "memory" or "disk", got "yes""#),
     ("read = \"*\"", #"read: expected a list of one or more, got "*""#),
     ("read = []", "read: expected a list of one or more, got an empty array"),

@@ -194,6 +194,14 @@ struct ConfigurationTests {
     #expect(configuration.streams == [stream])
   }
 
+  @Test func aStreamIsMappedIfItsConfigurationSaysSo() throws {
+    for (text, isMapped) in [("", false), ("map = false\nkeep = \"disk\"", false), ("map = true\nkeep = \"no\"", true)]
+    {
+      let stream = try parse("[streams.s]\npublish = true\n\(text)\n").streams[0]
+      #expect(stream.map == isMapped && StreamConfiguration(stream).isMapped == isMapped)
+    }
+  }
+
   @Test func onlyStreamsWithATypeOfJSONAreValidated() throws {
     func text(_ type: String) -> String { "[streams.s]\npublish = true\ntype = \"\(type)\"\nvalidate = \"json\"\n" }
     #expect(try parse(text("application/json")).streams[0].validate == .json)

@@ -91,7 +91,8 @@ struct DefinitionDigestTests {
       { $0.buffer = .init(events: 1, bytes: 4096, age: .seconds(1)) }, { $0.start = .always }, { $0.linger = .zero },
       { $0.expectEvery = .seconds(9) },
       { $0.onLag = .fail }, { $0.retry = .init(first: .seconds(2), max: .seconds(3)) }, { $0.keep = .disk },
-      { $0.share = .fleet }, { $0.lead = false }, { $0.read = [.user(1)] }, { $0.write = [.user(1)] },
+      { $0.map = true }, { $0.share = .fleet }, { $0.lead = false }, { $0.read = [.user(1)] },
+      { $0.write = [.user(1)] },
     ]
     for (index, change) in changes.enumerated() {
       #expect(digest(.http(Self.poll), change) == digest(.http(Self.poll)), "change \(index)")

@@ -71,6 +71,10 @@ import Testing
     shell.jq = "."
     #expect(try limit(1024, [timer, shell]) == 1024 - own - views - 2 - 14)
     #expect(try limit(1024, Array(repeating: shell, count: 100)) == (1024 - own - 100) / 2)
+    var mapped = timer
+    mapped.map = true
+    // Its log, a region that is replaced, the users' pages, and replies on their way.
+    #expect(try limit(1024, [mapped]) == 1024 - own - views - 1 - 2 - 192 - (3 + 16))
     #expect(throws: SystemError.self) { try limit(own) }
   }
 }

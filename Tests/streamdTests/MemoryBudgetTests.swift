@@ -31,6 +31,15 @@ import Testing
     #expect(budget.verdict(on: configuration(200, bytes: 64 << 30, keep: .disk)) == .fits)
   }
 
+  /// A region has the size of a buffer, in whole pages.
+  @Test func aMapTakesTheMemoryOfItsBufferAgain() {
+    var configuration = configuration(10, bytes: 8 << 20)
+    let plain = MemoryBudget.demand(of: configuration.streams)
+    for index in configuration.streams.indices { configuration.streams[index].map = true }
+    let both = MemoryBudget.demand(of: configuration.streams)
+    #expect(both >= 2 * plain && both - 2 * plain < 10 * (64 << 10))
+  }
+
   @Test func aConfiguredLimitReplacesTheMachinesMemory() {
     let budget = MemoryBudget(limit: 4 << 30, reason: "the machine's memory")
     var configuration = configuration(1000, bytes: 8 << 20)

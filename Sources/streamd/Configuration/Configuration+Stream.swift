@@ -43,6 +43,8 @@ extension Configuration {
     var expectEvery: Duration?
     var retry = Retry()
     var keep = Keep.memory
+    /// Whether local clients may map the events; not with `Keep.disk` and `Overflow.block`.
+    var map = false
     var share = Share.host
     /// Whether the stream may be fetched by this host, with `Share.fleet`. If not, its secrets are not read.
     var lead = true

@@ -51,6 +51,8 @@ extension Configuration.Stream: ConfigurationSection {
     .init("expect_every", \.expectEvery, .duration()),
     .init("retry", \.retry, .feed),
     .init("keep", \.keep, .choice, .log),
+    .init("map", \.map, .flag),
+    .check { $1.checkMap($0) },
     .init("read", \.read, each: .accessRule),
     .check { table, _ in checkReaders(table) },
     .init(["write"], \.write) { $1 = $0.values("write", .accessRule) },
@@ -69,6 +71,17 @@ extension Configuration.Stream: ConfigurationSection {
     table.addError(
       "expected \(key) of at most buffer.bytes, which is \(buffer.bytes) bytes, got \(bytes) bytes: "
         + "larger events are dropped", at: source.kind)
+  }
+
+  private func checkMap(_ table: ConfigurationTable) {
+    guard map else { return }
+    if keep == .disk {
+      table.addError("expected keep = \"memory\" or \"no\" with map = true: no file is mapped by clients", at: "map")
+    }
+    if overflow == .block {
+      table.addError(
+        "expected overflow = \"drop\" with map = true: no stream waits for those who read its memory", at: "map")
+    }
   }
 
   private static func checkReaders(_ table: ConfigurationTable) {
