@@ -134,9 +134,17 @@ void batches(void) {
   sdm_event events[64], e;
   EQUAL(next_of(c, s, &e), 1);
   EQUAL(sdm_next_batch(s, events, 0), -EINVAL);
-  EQUAL(sdm_next_batch(s, events, 64), 2);
-  publish("notes", 10000, "batch %d");
   int count = 0;
+  while (count < 2) { /* a busy daemon may send them one by one */
+    int got = sdm_next_batch(s, events, 64);
+    CHECK(got >= 0);
+    if (!got) CHECK(sdm_wait(c, PATIENCE) == 1);
+    sdm_process(c);
+    count += got;
+  }
+  EQUAL(count, 2);
+  publish("notes", 10000, "batch %d");
+  count = 0;
   while (count < 10000) {
     int got = sdm_next_batch(s, events, 64);
     CHECK(got >= 0 && got <= 64);
