@@ -58,22 +58,31 @@ void map_reply(sdm_mapped *m, const uint8_t *data, size_t size) {
   if (!m->has_reply) request_end(&m->ask, -EPROTO, "the reply to a request for a map is malformed");
 }
 
-/* Asks soon again, whatever the demand stream was. */
+/* Asks soon again. */
 static void ask_later(sdm_mapped *m) {
   request_closed(&m->ask);
-  request_closed(&m->demand);
-  m->demand.phase = IDLE;
   m->ask.phase = READY;
   m->ask.retry_at = now_usec() + 100000;
 }
 
+/* The daemon lives no more, and the demand stream with it. */
+static void ask_next_daemon(sdm_mapped *m) {
+  request_closed(&m->demand);
+  m->demand.phase = IDLE;
+  ask_later(m);
+}
+
+/* After a reload all maps are asked for at once, more than the daemon has on their way: the others come first. */
+static bool has_too_many(const char *sentence) { return strstr(sentence, " has maps that it has not received, ") != NULL; }
+
 void map_error(sdm_mapped *m, uint32_t code, const char *sentence) {
-  if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_later(m);
+  if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_next_daemon(m);
+  else if (code == 0x202 && m->region.bytes && has_too_many(sentence)) ask_later(m);
   else request_end(&m->ask, errno_of_refusal(code, sentence, m->ask.stream), sentence);
 }
 
 void demand_error(sdm_mapped *m, uint32_t code, const char *sentence) {
-  if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_later(m);
+  if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_next_daemon(m);
   else request_end(&m->demand, errno_of_refusal(code, sentence, m->demand.stream), sentence);
 }
 

@@ -340,6 +340,32 @@ static void late_reply(void) {
   put_away(&p);
 }
 
+/* Of many maps that are asked for at once the daemon refuses some, which are asked for again. */
+static void busy_daemon(void) {
+  struct peer p = connected();
+  struct writer w = writer_open(small);
+  sdm_mapped *m = mapped(&p, &w, 0, NULL);
+  add_events(&w, 2);
+  expect_events(m, 1, 2);
+  expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":\"replay\"}", NULL);
+  writer_set_state(&w, SDM_MAP_REPLACED);
+  struct writer next = writer_open((struct shape){.slots = 8, .ring_bytes = 4096, .generation = 2, .epoch = 8, .id = 2});
+  for (int i = 0; i < 2; i++) {
+    EQUAL(sdm_mapped_wait(m, 200000), 0);
+    struct frame f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":2}", NULL);
+    put_error(&p, f.id, 0x202, "uid 0 has maps that it has not received, as many as are free");
+  }
+  EQUAL(sdm_mapped_wait(m, 200000), 0);
+  struct frame f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":2}", NULL);
+  add_events(&next, 1);
+  put_map(&p, f.id, &next, 0, "0");
+  expect_events(m, 3, 3);
+  sdm_mapped_unref(m);
+  writer_close(&w);
+  writer_close(&next);
+  put_away(&p);
+}
+
 static void not_restored(void) {
   struct peer p = connected();
   struct writer w = writer_open(small);
@@ -440,6 +466,7 @@ int main(int count, char **words) {
   ends();
   lost_connection();
   late_reply();
+  busy_daemon();
   not_restored();
   forks();
   refusals();
