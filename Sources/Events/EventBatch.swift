@@ -88,7 +88,7 @@ public struct EventBatch: Equatable, Sendable {
     return several.keys
   }
 
-  /// What was lost before the first event, or before that of the next batch; nil: nothing.
+  /// The events that were lost before the first event, or before that of the next batch; nil: none.
   public var loss: EventLoss? {
     get {
       guard case .several(let several) = notes else { return nil }

@@ -16,7 +16,7 @@ import StreamRuntime
     let raw = unsafe memfd_create(String(name.prefix(200)), MFD_CLOEXEC | MFD_ALLOW_SEALING)
     guard raw >= 0 else { throw SystemError("memfd_create", name) }
     let descriptor = OwnedDescriptor(raw)
-    // Before anyone has it: with the default mode, whoever gets a descriptor can open it for writing.
+    // With the default mode, a process that gets a descriptor could open the memory for writing.
     guard fchmod(raw, 0o600) == 0 else { throw SystemError("fchmod", name) }
     guard ftruncate(raw, byteCount) == 0 else { throw SystemError("ftruncate", name) }
     guard seal_size(raw) == 0 else { throw SystemError("fcntl", name) }

@@ -114,7 +114,7 @@ extension Lane {
 
   /// The position before which a member needs no event of the log any more.
   func position(of member: StreamSubscription) -> UInt64 {
-    // What a map's reader with unlimited demand has read is unknown.
+    // The daemon does not know how far a map's reader with unlimited demand has read.
     if member.machine.format.isMap, member.machine.demand == .unlimited { return .max }
     // The events of a state do not come from the log.
     if let reading = member.extras?.reading { return reading.walk.end }

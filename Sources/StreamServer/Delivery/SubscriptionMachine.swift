@@ -418,7 +418,7 @@ struct SubscriptionMachine: Equatable {
   /// It resumes after an event that is still to come; its cursor is at the log's end.
   mutating func awaitEvent(_ id: UInt64) { edit { $0.awaitedID = id } }
 
-  /// What it finds in a log that ends there, before the event after which it resumes; nil: it is past that, or awaits none.
+  /// The finding in a log with this end, while the subscription awaits an event; nil: it awaits none, or is past it.
   func finding(whileAwaitingIn end: UInt64) -> Finding? {
     guard let id = boxedNotes?.value.awaitedID, id >= cursor.position else { return nil }
     return end > cursor.position ? .known(upTo: min(end, id + 1)) : .nothing

@@ -12,7 +12,7 @@ import Synchronization
 ///
 /// The thread that makes it attaches it, then the loop owns it. What the log calls, on any thread, uses atomics only.
 final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
-  /// What follows in the log.
+  /// The next event of the log, if it has one.
   enum Head: Equatable {
     case nothing
     /// - time: at which the log stored the event, in microseconds since the Unix epoch.
@@ -110,7 +110,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
         })
   }
 
-  /// Goes on at a position.
+  /// Continues at a position.
   func move(to position: UInt64) {
     next.store(position, ordering: .relaxed)
     isReleased = false
@@ -137,7 +137,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
       && base.log.read { storage, completion in completion != nil && position >= storage.endPosition }
   }
 
-  /// What is next.
+  /// Looks at the next event.
   func head() -> Head {
     base.log.read { storage, _ in
       storage.dropExpired()

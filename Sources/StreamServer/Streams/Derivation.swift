@@ -9,7 +9,7 @@ final class Derivation: Sendable {
   let bases: @Sendable () -> [ServedStream]
   /// Events of bases that were evicted before they were read; 1 for each loss of an unknown number.
   let missed = Atomic<UInt64>(0)
-  /// Those of the present subscription.
+  /// The readers of the present subscription.
   let readers = Locked<[BaseReader]>([])
 
   init(bases: @escaping @Sendable () -> [ServedStream]) { self.bases = bases }
