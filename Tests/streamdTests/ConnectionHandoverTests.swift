@@ -44,7 +44,7 @@ import Testing
     daemon.listener = nil
     defer { daemon.listener = listener }
     #expect(try await daemon.startAndEnd(keptStream(keep: "memory")) == 71)
-    #expect(daemon.log.contains("streamd cannot start: bind"))
+    #expect(daemon.logs("streamd cannot start: bind"))
   }
 
   @Test func aProcessThatEndsBeforeItIsReadyLeavesTheConnectionsToTheNext() async throws {
@@ -54,9 +54,9 @@ import Testing
     var reader = try await Reader(daemon)
     try await handOver(daemon)
     try await startInVain(daemon)
-    #expect(daemon.log.contains("1 connection restored"))
+    #expect(daemon.logs("1 connection restored"))
     try daemon.start(keptStream(keep: "memory"))
-    #expect(daemon.log.contains("1 connection restored"))
+    #expect(daemon.logs("1 connection restored"))
     for _ in 0..<20 {
       let last = reader.lastID
       #expect(await reader.next() == last + 1)
@@ -90,8 +90,8 @@ import Testing
     for index in [2, 0] { manager.keep(single[index], as: "kept-connections-by-16-at-\(index)") }
     close(single[1])
     try daemon.start("workers = 1\n" + streams)
-    #expect(daemon.log.contains("2 connections restored"))
-    #expect(daemon.log.contains("1 of 3 connections closed: their descriptors are missing"))
+    #expect(daemon.logs("2 connections restored"))
+    #expect(daemon.logs("1 of 3 connections closed: their descriptors are missing"))
     var served = 0
     for index in readers.indices {
       let last = readers[index].lastID
@@ -121,7 +121,7 @@ import Testing
     try daemon.start(keptStream(keep: "memory"))
     let sentence =
       "3 connections (uid \(getuid()): 3) closed, as their saved state is not used: its format is version 9"
-    #expect(daemon.log.contains(sentence))
+    #expect(daemon.logs(sentence))
     // Their events are there.
     for index in readers.indices {
       #expect(await readers[index].next() == nil)
@@ -141,7 +141,7 @@ import Testing
     try await handOver(daemon)
     for _ in 0..<3 { try await startInVain(daemon) }
     try daemon.start(keptStream(keep: "memory"))
-    #expect(daemon.log.contains("1 of 1 connection closed: 3 processes ended before they served them"))
+    #expect(daemon.logs("1 of 1 connection closed: 3 processes ended before they served them"))
     #expect(await reader.next() == nil)
     reader.connection.close()
   }
@@ -166,9 +166,9 @@ import Testing
       readers[index].connection.close()
     }
     if limit == "max_connections" { #expect(served == 25) } else { #expect(served > 0 && served < 60) }
-    #expect(daemon.log.contains("\(served) connections restored"))
+    #expect(daemon.logs("\(served) connections restored"))
     #expect(
-      daemon.log.contains(
+      daemon.logs(
         "\(60 - served) of 60 connections closed: no more than \(served) fit (max_connections, LimitNOFILE=)"))
   }
 

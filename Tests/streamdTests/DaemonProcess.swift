@@ -17,12 +17,30 @@ func run(
   return (await process.end(), output, errors)
 }
 
+/// A daemon with a log, which a thread of its own writes: an entry may come after what it tells.
+protocol LoggingDaemon {
+  /// Its log so far.
+  var log: String { get }
+}
+
+extension LoggingDaemon {
+  /// Waits until its log has the text.
+  /// - Returns: whether it has.
+  func logs(_ text: String) -> Bool {
+    let deadline = hangDeadline()
+    while !log.contains(text) {
+      guard EventLoop.monotonicNow() < deadline else { return false }
+      usleep(2000)
+    }
+    return true
+  }
+}
+
 /// A daemon of its own with a stream `ticks`, serving once `init` returns.
-final class DaemonProcess: Sendable {
+final class DaemonProcess: LoggingDaemon, Sendable {
   private let folder: TemporaryFolder
   private let process: ChildProcess
   var socket: String { folder.path("s") }
-  /// Its log so far.
   var log: String { (try? String(contentsOfFile: folder.path("log"), encoding: .utf8)) ?? "" }
 
   /// Its configuration.

@@ -161,7 +161,7 @@ import Testing
     #expect(String(decoding: counters.data, as: UTF8.self).contains(#""errors":1,"events_in""#))
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("feed: event failed: the second\n"))
+    #expect(daemon.logs("feed: event failed: the second\n"))
   }
 
   @Test func aFastStreamIsThrottled() async throws {
@@ -200,7 +200,7 @@ import Testing
     #expect(await daemon.stop() == 0)
     // One entry at the beginning, and one at the end.
     #expect(daemon.log.components(separatedBy: "feed: source failing: HTTP 503").count == 2, "\(daemon.log)")
-    #expect(daemon.log.contains("feed: source recovered after 2 failures\n"))
+    #expect(daemon.logs("feed: source recovered after 2 failures\n"))
   }
 
   @Test func aFailingPipelineIsInTheCatalogueUntilAnEventPasses() async throws {
@@ -283,7 +283,7 @@ import Testing
     #expect(await work.end() == 0)
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("(uid \(getuid())): theirs: refused: uid \(getuid()) may not write"))
+    #expect(daemon.logs("(uid \(getuid())): theirs: refused: uid \(getuid()) may not write"))
   }
 
   @Test func onTermSubscribersGetCanceledAndTheDaemonExitsWithZero() async throws {

@@ -89,12 +89,12 @@ import Testing
     try daemon.reload(chain)
     #expect(try await daemon.events(5, of: "c").count == 5)
     try daemon.reload(derived("c", "b") + derived("b", "a") + clock)
-    #expect(daemon.log.contains("streams.b.of: expected a stream of this configuration, got \"a\""))
+    #expect(daemon.logs("streams.b.of: expected a stream of this configuration, got \"a\""))
     #expect(try await daemon.events(50, of: "c").count == 50)
     // It goes on with another base, which is added by the same reload.
     let before = try #require(try await daemon.events(1, of: "c", from: .latest).last?.id)
     try daemon.reload(derived("c", "other", always) + clock + "[streams.other]\ntimer.every = \"5ms\"\n")
-    #expect(daemon.log.contains("configuration reloaded: 1 unchanged, 1 changed, 1 added, 2 removed"))
+    #expect(daemon.logs("configuration reloaded: 1 unchanged, 1 changed, 1 added, 2 removed"))
     #expect(try await daemon.events(10, of: "c", from: .after(id: before)).count == 10)
     let catalogue = try await daemon.events(1, of: "$streams", from: .latest)[0].data
     let entries = try JSONDecoder().decode([CatalogueEntry].self, from: Data(catalogue))
@@ -138,7 +138,7 @@ import Testing
     let events = try await daemon.events(20, of: "d")
     #expect(zip(ids(events), ids(events).dropFirst()).contains { $0 + 1 < $1 })
     try daemon.eventually("an entry") { daemon.log.contains("events missed: ") }
-    #expect(daemon.log.contains("of \"clock\", not read in time"))
+    #expect(daemon.logs("of \"clock\", not read in time"))
     #expect(await daemon.stop() == 0)
   }
 }

@@ -20,7 +20,7 @@ import Testing
       exec = { command = ["sh", "-c", "while echo 1; do sleep 0.02; done"] }
       jq = "."
       """#, server: "handshake_timeout = \"1h\"\nmax_connections = 60000", environment: ["prlimit", "--nofile=96:96"])
-    #expect(daemon.log.contains("max_connections is 60000, of which "))
+    #expect(daemon.logs("max_connections is 60000, of which "))
     let connection = try StreamConnection(socket: daemon.socket)
     _ = try await connection.value(of: "$streams").value  // it is accepted
     var crowd = try (0..<120).map { _ in try UnixSocket.connect(to: daemon.socket).release() }

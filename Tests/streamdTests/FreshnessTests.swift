@@ -74,8 +74,8 @@ import Testing
     #expect(try await staleSince("piped", of: daemon) > 0)
     #expect(try await entry("idle", of: daemon)?.staleSince == nil)
     #expect(try await staleSince("silent", of: daemon) == since)
-    let stale = daemon.log.split(separator: "\n").filter { $0.contains(": stale: ") }
-    #expect(Set(stale.map { $0.split(separator: " ")[1] }) == ["silent:", "piped:"], "\(daemon.log)")
+    #expect(daemon.logs("silent: stale: ") && daemon.logs("piped: stale: "))
+    #expect(daemon.log.components(separatedBy: ": stale: ").count == 3, "\(daemon.log)")
     let metrics = try await streamctl(daemon, "get", "$stats").1
     #expect(metrics.contains("\"fresh\":") && metrics.contains("\"stale_since\":\(since)"))
     #expect(await daemon.stop() == 0)

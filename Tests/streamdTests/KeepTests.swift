@@ -108,7 +108,7 @@ import Testing
     await daemon.kill()
     let cluster = "[cluster]\nnats = [\"nats://127.0.0.1:9\"]\nname = \"test\"\n"
     try daemon.start(cluster + keptStream(keep: keep) + "share = \"fleet\"\n")
-    #expect(daemon.log.contains("the stream starts anew: its ids are this host's own"))
+    #expect(daemon.logs("the stream starts anew: its ids are this host's own"))
     #expect(await daemon.stop() == 0)
     guard keep == "disk" else { return }
     let folder = LogFolder(path: daemon.state, boot: nil) { _, _ in }
@@ -123,7 +123,7 @@ import Testing
     await daemon.kill()
     daemon.boot = "00000000000000000000000000000002"
     try daemon.start(keptStream(keep: "disk"))
-    #expect(daemon.log.contains("events remain, ids continue after a gap"))
+    #expect(daemon.logs("events remain, ids continue after a gap"))
     let live = ids(try await daemon.events(1, from: .new))[0]
     let all = try await daemon.events(.max, through: live)
     #expect(Array(all.prefix(20)) == before)
@@ -199,7 +199,7 @@ import Testing
     try daemon.start(keptStream("b", keep: "memory"))
     try daemon.eventually("one log is kept") { daemon.keptLogs == ["kept-log-1"] }
     let sentence = "the stored descriptor of a stream could not be reused: it is not a log: it has 7 bytes"
-    #expect(daemon.log.contains(sentence))
+    #expect(daemon.logs(sentence))
   }
 
   @Test func streamsOverTheManagersLimitAreReportedOnce() async throws {
@@ -208,7 +208,7 @@ import Testing
     try daemon.start("abcd".map { keptStream(String($0), keep: "memory", every: "1s") }.joined())
     try daemon.eventually("two logs are kept") { daemon.keptLogs.count == 2 }
     #expect(
-      daemon.log.contains(
+      daemon.logs(
         "the events of 2 streams will not survive the daemon: the service manager stores at most 18 descriptors "
           + "(FileDescriptorStoreMax=): c, d"))
     #expect(await daemon.stop() == 0)
@@ -235,7 +235,7 @@ import Testing
     try daemon.start(streams)
     let after = try await daemon.events(20)
     #expect(ids(after)[0] > ids(before)[19])
-    #expect(daemon.log.contains("was renamed to s.log.unreadable, the stream starts anew: it"))
+    #expect(daemon.logs("was renamed to s.log.unreadable, the stream starts anew: it"))
     var aside = stat()
     #expect(stat(daemon.state + "/s.log.unreadable", &aside) == 0)
     #expect(aside.st_ino == damaged.st_ino && aside.st_size == damaged.st_size)
@@ -281,7 +281,7 @@ import Testing
     let before = try await daemon.events(20)
     #expect(access(daemon.state + "/s.log", F_OK) == 0)
     try daemon.reload(keptStream(keep: "disk"))
-    #expect(daemon.log.contains("the log file was renamed to s.log.version-9: its layout is version 9"))
+    #expect(daemon.logs("the log file was renamed to s.log.version-9: its layout is version 9"))
     var aside = stat()
     #expect(stat(daemon.state + "/s.log.version-9", &aside) == 0)
     #expect(aside.st_ino == whole.st_ino && aside.st_size == whole.st_size)
@@ -299,7 +299,7 @@ import Testing
     #expect(pwrite(try #require(manager.kept.first { $0.name == "kept-log-0" }).descriptor, &version, 4, 8) == 4)
     try daemon.start(keptStream(keep: "memory"))
     try daemon.eventually("both logs are kept") { daemon.keptLogs == ["kept-log-0", "kept-log-1"] }
-    #expect(daemon.log.contains("stored descriptor log-0 is not used and stays stored: its layout is"))
+    #expect(daemon.logs("stored descriptor log-0 is not used and stays stored: its layout is"))
     _ = try await daemon.events(1)
   }
 
@@ -308,7 +308,7 @@ import Testing
     try daemon.start(keptStream(keep: "disk"), state: "/proc/streamd")
     let before = try await daemon.events(20)
     let sentence = "/proc/streamd: it cannot be created: No such file or directory"
-    #expect(daemon.log.contains("s: events are stored in memory, not on disk: \(sentence)\n"))
+    #expect(daemon.logs("s: events are stored in memory, not on disk: \(sentence)\n"))
     let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
     #expect(
       String(decoding: catalogue[0].data, as: UTF8.self).contains(
@@ -327,7 +327,7 @@ import Testing
     #expect(mkdir(daemon.state + "/s.log.new", 0o700) == 0)
     try await body()
     #expect(rmdir(daemon.state + "/s.log.new") == 0)
-    #expect(daemon.log.contains("events are stored in memory, not on disk"))
+    #expect(daemon.logs("events are stored in memory, not on disk"))
   }
 
   @Test(arguments: [false, true], [false, true])
@@ -375,7 +375,7 @@ import Testing
     daemon.signal(SIGHUP)
     let deadline = hangDeadline()
     while !daemon.log.contains("configuration reloaded"), EventLoop.monotonicNow() < deadline { usleep(2000) }
-    #expect(daemon.log.contains("has not received all logs"))
+    #expect(daemon.logs("has not received all logs"))
     await daemon.kill()
     try daemon.start(keptStream(keep: "memory"))
     #expect(Array(try await daemon.events(30)) == before)

@@ -73,7 +73,7 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let address = uniqueAddress()
     let daemon = try RestartedDaemon(hasManager: false)
     try daemon.start("listen = [\"\(address)\"]\n" + ticks)
-    #expect(daemon.log.contains("serves 1 stream on \(daemon.folder.path("s")), \(address)"))
+    #expect(daemon.logs("serves 1 stream on \(daemon.folder.path("s")), \(address)"))
     #expect(try status(address) == "200")
     #expect(try await daemon.events(1, of: "ticks").count == 1)
     #expect(await daemon.stop() == 0)
@@ -84,7 +84,7 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let other = try TCPSocket.listen(on: address)
     let daemon = try RestartedDaemon(hasManager: false)
     #expect(try await daemon.startAndEnd("listen = [\"\(address)\"]\n" + ticks) == EX_OSERR)
-    #expect(daemon.log.contains("streamd cannot start: cannot listen on \(address): another process does\n"))
+    #expect(daemon.logs("streamd cannot start: cannot listen on \(address): another process does\n"))
     #expect(other.raw >= 0)
   }
 
@@ -118,7 +118,7 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     try daemon.start("listen = [\"\(stays)\"]\n" + ticks)
     try daemon.reload("listen = [\"\(comes)\", \"\(taken)\"]\n" + ticks)
     #expect(
-      daemon.log.contains(
+      daemon.logs(
         "not reloaded: \(daemon.folder.path("streamd.toml")): server.listen: cannot listen on \(taken)"))
     #expect(try status(stays) == "200" && status(comes) == "")
     #expect(other.raw >= 0)
@@ -145,7 +145,7 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     try daemon.start("listen = [\"\(address)\"]\n" + ticks)
     #expect(between.read(through: "ok\n").hasSuffix("ok\n"))
     #expect(try status(former) == "")
-    if signal == SIGTERM { #expect(daemon.log.contains("1 connection restored") && before.read(through: "}\n") != "") }
+    if signal == SIGTERM { #expect(daemon.logs("1 connection restored") && before.read(through: "}\n") != "") }
     #expect(await daemon.stop() == 0)
   }
 }

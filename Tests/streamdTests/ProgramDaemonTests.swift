@@ -35,8 +35,8 @@ import Testing
     #expect(row.contains(#""source":"exec""#))
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("sensor: program wrote: too warm"))
-    #expect(daemon.log.contains("sensor: source failing: sh exited with status 3;"))
+    #expect(daemon.logs("sensor: program wrote: too warm"))
+    #expect(daemon.logs("sensor: source failing: sh exited with status 3;"))
   }
 
   @Test func whatIsNotJSONIsDroppedFromASourceAndCounted() async throws {
@@ -65,7 +65,7 @@ import Testing
     #expect(await status.end() == 0)
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.log.contains("sensor: event failed: it is not JSON, which the stream requires (validate)\n"))
+    #expect(daemon.logs("sensor: event failed: it is not JSON, which the stream requires (validate)\n"))
     #expect(!daemon.log.contains("any: "))
   }
 

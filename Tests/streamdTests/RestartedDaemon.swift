@@ -5,7 +5,7 @@ import StreamRuntime
 import TestSupport
 
 /// A daemon that is started again and again on the same configuration, state folder and service manager.
-final class RestartedDaemon {
+final class RestartedDaemon: LoggingDaemon {
   let folder: TemporaryFolder
   /// Nil: it runs without one.
   var manager: FakeManager?

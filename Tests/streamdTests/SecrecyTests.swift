@@ -100,7 +100,7 @@ import Testing
     said.append(String(decoding: try #require(try await statistics.next()).data, as: UTF8.self))
     var shown = connection.stream("$config").values.makeAsyncIterator()
     said.append(String(decoding: try #require(try await shown.next()).data, as: UTF8.self))
-    #expect(daemon.log.contains("source failing: "))
+    #expect(daemon.logs("source failing: "))
     connection.close()
     let good = try await run(["--check", "--config", daemon.file], environment: environment)
     #expect(good.status == 0, "\(good.errors)")

@@ -54,7 +54,7 @@ import Testing
     try await publish(#"{"a":5}"#, #"{"a":{"b":1}}"#, "x", #"{"a":{"b":[]}}"#, to: daemon)
     #expect(try await state(daemon, 1) == [#"{"a":{"b":1}}"#])
     #expect(ids(try await daemon.events(4)).count == 4)
-    #expect(daemon.log.contains("event failed: key: Cannot index number with"))
+    #expect(daemon.logs("event failed: key: Cannot index number with"))
   }
 
   @Test func aStateByAPathBeginsWithTheStoredEventsAndOneByAProgramWithTheNext() async throws {

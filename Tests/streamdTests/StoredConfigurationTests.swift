@@ -21,12 +21,12 @@ import Testing
     #expect(await daemon.stop() == 0)
     manager.receiveAll()
     try daemon.start(broken)
-    #expect(daemon.log.contains("streams.s.timer.evry: "))
-    #expect(daemon.log.contains("serving the previous configuration: "))
+    #expect(daemon.logs("streams.s.timer.evry: "))
+    #expect(daemon.logs("serving the previous configuration: "))
     #expect(try await daemon.events(10) == before)
     // Mended, it is applied as ever, and kept in place of the former.
     try daemon.reload(keptStream(keep: "memory") + keptStream("t", keep: "no"))
-    #expect(daemon.log.contains("configuration reloaded: 1 unchanged, 0 changed, 1 added, 0 removed"))
+    #expect(daemon.logs("configuration reloaded: 1 unchanged, 0 changed, 1 added, 0 removed"))
     try daemon.eventually("the new one is kept alone") {
       manager.kept.map(\.name).filter { $0.hasPrefix("kept-config") } == ["kept-config-1"]
     }
@@ -94,7 +94,7 @@ import Testing
     bytes[7] = 9
     manager.keep(try MemoryFile.make(bytes, name: "x"), as: "kept-config-0")
     #expect(try await daemon.startAndEnd(broken) == 78)
-    #expect(daemon.log.contains("the stored configuration is not used: its format is version 9"))
+    #expect(daemon.logs("the stored configuration is not used: its format is version 9"))
   }
 
   @Test func aDamagedStoredConfigurationIsNotServed() async throws {
@@ -128,7 +128,7 @@ import Testing
     default: #expect(pwrite(kept, "1", 1, off_t(place)) == 1)
     }
     #expect(try await daemon.startAndEnd(broken) == 75)
-    #expect(daemon.log.contains("the stored configuration is not used: "))
+    #expect(daemon.logs("the stored configuration is not used: "))
     manager.receiveAll()
     #expect(manager.kept.contains { $0.name == "kept-log-0" })
     try daemon.start(keptStream(keep: "memory"))
@@ -149,7 +149,7 @@ import Testing
     #expect(await daemon.stop() == 0)
     manager.receiveAll()
     if limit == 1 {
-      #expect(daemon.log.contains("1 connection closed: handing them over takes 2 descriptors of the service manager"))
+      #expect(daemon.logs("1 connection closed: handing them over takes 2 descriptors of the service manager"))
       await #expect(throws: StreamError.canceled("streamd is restarting")) {
         while try await events.next() != nil {}
       }

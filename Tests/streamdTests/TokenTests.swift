@@ -152,7 +152,7 @@ private let secrets = [
     daemon.signal(SIGTERM)
     #expect(try await daemon.end() == 0)
     try daemon.start(file(address, "alice"), environment: environment)
-    #expect(daemon.log.contains("2 connections restored"))
+    #expect(daemon.logs("2 connections restored"))
     var last: UInt64 = 0
     for _ in 0..<100 {
       let id = try #require(await probes[0].1.next().id)
@@ -160,7 +160,7 @@ private let secrets = [
       last = id
     }
     while await probes[1].1.next().id != nil {}
-    #expect(daemon.log.contains("(token bob): disconnected: token \"bob\" is not valid any more"))
+    #expect(daemon.logs("(token bob): disconnected: token \"bob\" is not valid any more"))
     for (connection, _) in probes { connection.close() }
     #expect(await daemon.stop() == 0)
   }
