@@ -20,8 +20,8 @@
 /// with the first event, and a joined batch has all losses before its first event.
 ///
 /// A batch may have keys: for each event a key, or none. Keys stay with their events in a part of a batch, in a joined
-/// batch and in the result of `filter`. Appended and replacing events have keys only if they come from a batch with
-/// keys.
+/// batch and in the result of `filter`. The keys of appended and replacing events count as not read, unless these come
+/// from a batch with keys.
 public struct EventBatch: Equatable, Sendable {
   /// The bytes of all events, one after the other.
   private var bytes: [UInt8] = []
@@ -62,6 +62,12 @@ public struct EventBatch: Equatable, Sendable {
 
   /// Creates an empty batch.
   public init() {}
+
+  /// Creates a batch of one event, whose bytes are not copied if nobody else has them.
+  public init(of event: consuming [UInt8]) {
+    ends = [event.count]
+    bytes = event
+  }
 
   /// The position from which the source resumes after the last event; nil: the checkpoint before this batch stays
   /// valid.
@@ -135,7 +141,7 @@ public struct EventBatch: Equatable, Sendable {
     guard case .several = notes else { return }
     requireNoStamps()
     guard var keys else { return }
-    keys.appendNone()
+    keys.appendUnread()
     notes = Notes(checkpoint, nil, keys, loss)
   }
 
@@ -205,10 +211,10 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     ends.append(bytes.count)
   }
 
-  /// Appends events. A batch, or a part of one, is appended in one piece.
+  /// Appends events. A batch, or a part of one, is appended in one piece; to an empty batch without a copy of its bytes.
   public mutating func append<Events: Sequence>(contentsOf events: Events) where Events.Element == [UInt8] {
     if let batch = events as? EventBatch {
-      append(batch[...])
+      if isEmpty, case .none = notes { self = batch } else { append(batch[...]) }
     } else if let part = events as? Slice<EventBatch> {
       append(part)
     } else {
@@ -225,8 +231,8 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     if range.lowerBound == 0, let next = batch.loss { loss = loss.map { $0.joined(with: next) } ?? next }
     if !range.isEmpty, keys != nil || batch.keys != nil {
       var joined = keys ?? EventKeys(definition: batch.keys?.definition ?? 0)
-      joined.appendNone(count: count - joined.count)
-      if let new = batch.keys { joined.append(new, range) } else { joined.appendNone(count: range.count) }
+      joined.appendUnread(count: count - joined.count)
+      if let new = batch.keys { joined.append(new, range) } else { joined.appendUnread(count: range.count) }
       notes = Notes(checkpoint, stamps, joined, loss)
     }
     let offset = bytes.count - former
@@ -276,7 +282,7 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     }
     if let keys {
       var joined = keys.part(0..<range.lowerBound)
-      joined.appendNone(count: events.count)
+      joined.appendUnread(count: events.count)
       joined.append(keys, range.upperBound..<count)
       notes = Notes(checkpoint, stamps, joined.count == 0 ? nil : joined, loss)
     }

@@ -35,31 +35,55 @@ package struct EventKeyReader: Sendable {
 
   /// Adds the key of the next event.
   package mutating func append(keyOf event: Span<UInt8>, to keys: inout EventKeys) {
-    keys.append { bytes in read(event, into: &bytes) }
+    keys.append { bytes in read(event, finder.find(in: event), into: &bytes) }
   }
 
-  /// The keys of all events of a batch.
+  /// The keys of all events of a batch. Those that were read are not read again.
+  /// - Parameter definition: of the keys; see `EventKeys`.
   package mutating func keys(of batch: EventBatch, definition: UInt64 = 0) -> EventKeys {
+    let known = batch.keys.flatMap { $0.definition == definition ? $0 : nil }
+    if let known, !known.hasUnread { return known }
     var keys = EventKeys(definition: definition)
     keys.reserveCapacity(batch.count)
     unsafe batch.withUnsafeBytes(of: 0..<batch.count) { event in
-      append(keyOf: unsafe event.bindMemory(to: UInt8.self).span, to: &keys)
+      let index = keys.count
+      if let known, !known.isUnread(index) {
+        keys.append(known, index..<index + 1)
+      } else {
+        append(keyOf: unsafe event.bindMemory(to: UInt8.self).span, to: &keys)
+      }
       return true
     }
     return keys
   }
 
+  /// Begins with an event that arrives in parts.
+  package mutating func begin() { finder.begin() }
+
+  /// Examines the bytes of the event that were added since the last call. After false, nothing of it is of use.
+  package mutating func continues(in event: Span<UInt8>) -> Bool { finder.continues(in: event) }
+
+  /// Adds the key of an event that is complete, and that has been examined to its end.
+  /// - Parameter isText: whether all of its parts can be parts of a JSON text.
+  package mutating func finish(_ event: Span<UInt8>, isText: Bool, to keys: inout EventKeys) {
+    let isText = isText && finder.finish()
+    keys.append { bytes in read(event, isText, into: &bytes) }
+  }
+
   /// The key of an event; nil: it has none.
   package mutating func key(of event: Span<UInt8>) -> EventKey? {
     var bytes: [UInt8] = []
-    let isTombstone = read(event, into: &bytes)
+    let isTombstone = read(event, finder.find(in: event), into: &bytes)
     return EventKey(bytes, isTombstone: isTombstone)
   }
 
   /// Appends the key to `bytes`; nothing if there is no key.
+  /// - Parameter isText: whether the event is a JSON text, in which the finder has found the places.
   /// - Returns: whether the event is a tombstone.
-  @inline(__always) private mutating func read(_ event: Span<UInt8>, into bytes: inout [UInt8]) -> Bool {
-    guard finder.find(in: event) else {
+  @inline(__always) private mutating func read(
+    _ event: Span<UInt8>, _ isText: Bool, into bytes: inout [UInt8]
+  ) -> Bool {
+    guard isText else {
       malformedCount &+= 1
       return false
     }

@@ -15,15 +15,16 @@ public struct EventKey: Hashable, Sendable {
   }
 }
 
-/// The keys of consecutive events: for each event a key, or none. The bytes of all keys are in one piece of memory.
+/// The keys of consecutive events: for each event a key, or none, or that nobody has read it. The bytes of all keys are in
+/// one piece of memory.
 public struct EventKeys: Equatable, Sendable {
-  /// Identifies the definition of the keys. In a joined batch, events whose keys have another definition than the first
-  /// ones have no keys.
+  /// Identifies the definition of the keys. In a joined batch, the keys of events that have another definition than the
+  /// first ones count as not read.
   public let definition: UInt64
   /// The bytes of all keys, one after the other.
   private var bytes: [UInt8] = []
   /// For each event the end offset of its key in `bytes`, times 2, plus 1 for a tombstone. A key has at least one byte,
-  /// so an event without a key has the end of the event before it.
+  /// so an event without a key has the end of the event before it; with 1 added, its key was not read.
   private var ends: [Int] = []
 
   /// Creates keys of no event.
@@ -76,6 +77,17 @@ public struct EventKeys: Equatable, Sendable {
     ends.append(contentsOf: repeatElement(bytes.count << 1, count: count))
   }
 
+  /// Adds `count` events whose keys were not read. They count as events without keys until somebody reads them.
+  public mutating func appendUnread(count: Int = 1) {
+    ends.append(contentsOf: repeatElement(bytes.count << 1 | 1, count: count))
+  }
+
+  /// Whether the key of the event with this index was not read.
+  public func isUnread(_ index: Int) -> Bool { ends[index] == start(index) << 1 | 1 }
+
+  /// Whether the key of any event was not read.
+  package var hasUnread: Bool { ends.indices.contains { isUnread($0) } }
+
   /// A copy of the key of the event with this index; nil: it has none.
   public subscript(index: Int) -> EventKey? {
     let range = range(index)
@@ -98,7 +110,7 @@ public struct EventKeys: Equatable, Sendable {
   /// Adds the keys of a range of events of another value.
   mutating func append(_ other: EventKeys, _ range: Range<Int>) {
     guard !range.isEmpty else { return }
-    guard other.definition == definition else { return appendNone(count: range.count) }
+    guard other.definition == definition else { return appendUnread(count: range.count) }
     let former = other.start(range.lowerBound)
     let offset = bytes.count - former
     bytes += other.bytes[former..<other.start(range.upperBound)]
@@ -116,12 +128,12 @@ public struct EventKeys: Equatable, Sendable {
 
 extension EventKeys {
   /// For each event 2 bytes, big endian: the byte count of its key times 2, plus 1 for a tombstone; then the bytes of all
-  /// keys.
+  /// keys. An event whose key was not read has none.
   package var encoded: [UInt8] {
     var encoded: [UInt8] = []
     encoded.reserveCapacity(2 * count + bytes.count)
     for index in 0..<count {
-      let size = range(index).count << 1 | ends[index] & 1
+      let size = isUnread(index) ? 0 : range(index).count << 1 | ends[index] & 1
       encoded += [UInt8(truncatingIfNeeded: size >> 8), UInt8(truncatingIfNeeded: size)]
     }
     return encoded + bytes

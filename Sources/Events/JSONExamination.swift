@@ -91,8 +91,15 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
     let isPossible = unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: end) }
     guard isPossible else { return false }
     guard index == bytes.count else { return nil }
-    if isComplete, phase != .afterValue { visitor.endScalar(before: index) }  // a number ends only here
-    return isComplete
+    return finish()
+  }
+
+  /// Ends the text after the examined bytes.
+  /// - Returns: whether they are one text.
+  package mutating func finish() -> Bool {
+    guard isComplete else { return false }
+    if phase != .afterValue { visitor.endScalar(before: index) }  // a number ends only here
+    return true
   }
 
   /// Examines the bytes that were added since the last call.

@@ -161,6 +161,14 @@ package struct JSONFinder: Sendable {
     examination.advance(in: text, by: count)
   }
 
+  /// Examines the bytes that were added to a text since the last call.
+  /// - Returns: whether they can be the beginning of a JSON text. Once they cannot, no further call is useful.
+  package mutating func continues(in text: Span<UInt8>) -> Bool { examination.continues(in: text) }
+
+  /// Ends a text that was examined whole.
+  /// - Returns: whether it is a JSON text.
+  package mutating func finish() -> Bool { examination.finish() }
+
   /// The range of the value at a path, in a whole JSON text; nil if there is none. For an array or an object, only the
   /// first byte.
   package subscript(path: Int) -> Range<Int>? {

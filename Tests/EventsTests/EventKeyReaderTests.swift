@@ -43,6 +43,32 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    #"{"a":[[],{}],"k":"x\u0031é","d":true}"#, #"{"k":12.5e3,"d":false}"#, #"{"k":true}"#, "7", "[1]", #"{"k":1"#,
+    #"{"k":1}}"#,
+    #"{"k":tru,"k":1}"#, "", #"{"k":"former","k":"last"}"#,
+  ]) func anEventThatArrivesInPartsHasTheSameKey(text: String) throws {
+    for path in [".k", "."] {
+      var reader = try #require(EventKeyReader(KeyDefinition(key: path, tombstone: ".d")))
+      let event = Array(text.utf8)
+      var whole = EventKeys()
+      reader.append(keyOf: event.span, to: &whole)
+      let malformed = reader.malformedCount
+      for cut in 0...event.count {
+        for step in [1, 3, 100] {
+          var parts = EventKeys()
+          var isText = true
+          let ends = Array(stride(from: cut, to: event.count, by: step)) + [event.count]
+          reader.begin()
+          for end in ends where isText { isText = reader.continues(in: event.span.extracting(0..<end)) }
+          let before = reader.malformedCount
+          reader.finish(event.span, isText: isText, to: &parts)
+          #expect(parts == whole && reader.malformedCount - before == malformed, "\(cut), \(step)")
+        }
+      }
+    }
+  }
+
   @Test func textNamesTheKeysThatItCanMean() throws {
     func strings(_ text: String) -> [String] {
       EventKeyReader.keys(namedBy: text).map { String(decoding: $0, as: UTF8.self) }

@@ -85,6 +85,18 @@ import Testing
     #expect(EventBatch(events).keys == nil)
   }
 
+  @Test func onlyTheKeysOfAppendedEventsAreReadLater() throws {
+    var batch = keyed([[1], [2]], [EventKey([1]), nil])
+    batch.append(Array("{\"k\":3}".utf8))
+    let unread = try #require(batch.keys)
+    #expect((0..<3).map { unread.isUnread($0) } == [false, false, true] && unread[2] == nil)
+    #expect(EventKeys(encoded: unread.encoded, count: 3, definition: 0).map { !$0.isUnread(2) && $0[2] == nil } == true)
+    var reader = try #require(EventKeyReader(KeyDefinition(key: ".k")))
+    let read = reader.keys(of: batch)
+    #expect(read[0] == EventKey([1]) && read[1] == nil && read[2]?.isTombstone == false && !read.isUnread(2))
+    #expect(reader.malformedCount == 0 && reader.keys(of: batch, definition: 1)[0] == nil)
+  }
+
   @Test func keysStayWithTheEventsThatAreKept() {
     #expect(keys(batch.filter { !$0.isEmpty }) == [all[0], all[2], all[3]])
     #expect(batch.filter { _ in false }.keys == nil)

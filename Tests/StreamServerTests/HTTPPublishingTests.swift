@@ -211,6 +211,40 @@ import Testing
     }
   }
 
+  @Test(arguments: [false, true]) func aLargeValueThatArrivesInPartsHasItsKey(isDirect: Bool) async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") {
+        $0.key = KeyDefinition(key: ".k")
+        $0.limits = .init(
+          bytes: 8 << 20,
+          state: .init(keys: 10, bytes: 8 << 20, keyDigest: 1) { event in
+            var reader = EventKeyReader(KeyDefinition(key: ".k"))
+            return unsafe reader?.key(of: event.bindMemory(to: UInt8.self).span)
+          })
+      }.isDirect = isDirect
+      func large(_ key: String, end: String = "]}") -> String {
+        "{\"k\":\"\(key)\",\"v\":[" + String(repeating: "[],", count: 100_000) + "0" + end
+      }
+      let client = try HTTPWireClient(harness)
+      for (body, type) in [
+        (large("one"), "Content-Type: application/json"),
+        (
+          [large("two"), #"{"k":"small"}"#, "", large("none", end: "]"), large("three") + "\r"].joined(separator: "\n"),
+          Self.lines
+        ),
+        ("\u{FEFF}" + large("four"), "Content-Type: application/json"),
+      ] {
+        client.post("/streams/p", body, type)
+        #expect(try client.response().status == 200)
+      }
+      let stream = try #require(harness.server.streams["p"])
+      let ids = try ["one", "two", "small", "none", "three", "four"].map { try stream.newestID(ofKey: $0).get() }
+      let first = try #require(ids[0])
+      #expect(ids == [first, first + 1, first + 2, nil, first + 4, first + 5])
+      #expect(stream.keying.malformed.load(ordering: .relaxed) == 1)
+    }
+  }
+
   @Test func aValueThatTheStreamCannotHoldIsTooLarge() async throws {
     try await withServer { harness in
       try harness.addPublished("p") {
