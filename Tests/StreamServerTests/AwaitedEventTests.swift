@@ -55,7 +55,12 @@ import Testing
       #expect(try client.isSilent())
       try Self.append(1004...1005, to: harness)
       try Self.append(1006...1006, to: harness)
-      let payloads = try (0..<2).map { _ in try client.payload() }
+      var payloads: [(metadata: [UInt8], data: [UInt8])] = []
+      while payloads.count < 2 {
+        let payload = try client.payload()
+        // The subscription is current between the two batches, if they are apart far enough.
+        if !option.contains("marker") || !payload.data.isEmpty { payloads.append(payload) }
+      }
       #expect(payloads.map(\.data) == [5, 6].map { Array("{\"n\":\($0)}".utf8) })
       // Id and time, and no gap; with a filter the number of those that it left out.
       let more = option.contains("where") ? 8 : option.contains("marker") ? 1 : 0
