@@ -126,6 +126,69 @@ import Testing
     }
   }
 
+  /// About 300 kB, which are examined in many slices.
+  private static func large(_ key: String, end: String = "]}") -> String {
+    "{\"k\":\"\(key)\",\"v\":[" + String(repeating: "[],", count: 100_000) + "0" + end
+  }
+
+  @Test func aLargePublishedValueIsExaminedBeforeWhatFollowsIt() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") { $0.requiresJSON = true }
+      let client = try WireClient.ready(harness.path)
+      let (good, bad) = (Self.large("a"), Self.large("b", end: "]"))
+      client.publish("p", Array(good.utf8))
+      client.values([good, "1", good, "2", bad, "3"].map { Array($0.utf8) })
+      var frame = try client.receive()
+      while case .requestN = frame { frame = try client.receive() }
+      #expect(frame == .error(StreamID(1), .invalid, "value 6: \(Self.sentence)"))
+      client.publish("p", Array(bad.utf8), id: 3)
+      #expect(try client.receive() == .error(StreamID(3), .invalid, Self.sentence))
+      client.publish("p", Array(good.utf8), isComplete: true, id: 5)
+      #expect(try client.receive() == .payload(StreamID(5), Payload(), follows: false, isComplete: true, isNext: false))
+      client.toss("p", Array(good.utf8), id: 7)
+      client.toss("p", Array(bad.utf8), id: 9)
+      client.toss("p", Array("4".utf8), id: 11)
+      #expect(try client.isSilent())
+      harness.eventually { harness.server.statistics.droppedValues == 1 }
+      #expect(try stored(harness, "p") == [good, good, "1", good, "2", good, good, "4"])
+      #expect(try malformed(harness, "p") == 3)
+    }
+  }
+
+  @Test func aLargePublishedValueHasItsKey() async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") {
+        $0.key = KeyDefinition(key: ".k")
+        $0.limits = .init(
+          bytes: 8 << 20,
+          state: .init(keys: 10, bytes: 8 << 20, keyDigest: 1) { event in
+            var reader = EventKeyReader(KeyDefinition(key: ".k"))
+            return unsafe reader?.key(of: event.bindMemory(to: UInt8.self).span)
+          })
+      }
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", Array(Self.large("a").utf8))
+      client.values(
+        [Self.large("b"), #"{"k":"c"}"#, Self.large("d", end: "]"), Self.large("e")].map { Array($0.utf8) })
+      client.toss("p", Array(Self.large("f").utf8), id: 3)
+      let stream = try #require(harness.server.streams["p"])
+      harness.eventually { stream.log.read { storage, _ in storage.appendedEvents } == 6 }
+      let socket = try WebSocketClient(harness)
+      socket.send(.setup(Setup()))
+      let tossed = [(UInt32(1), Self.large("g")), (3, #"{"k":"h"}"#)].map { id, value in
+        let payload = Payload(metadata: [1] + Array("p".utf8), data: Array(value.utf8))
+        return WebSocketClient.encode(
+          .request(StreamID(id), .fireAndForget, initialRequest: 0, payload, follows: false, isComplete: false))
+      }
+      socket.send(tossed.flatMap { WebSocketClient.message($0) })
+      harness.eventually { stream.log.read { storage, _ in storage.appendedEvents } == 8 }
+      let ids = try ["a", "b", "c", "d", "e", "f", "g", "h"].map { try stream.newestID(ofKey: $0).get() }
+      let first = try #require(ids[0])
+      #expect(ids == [first, first + 1, first + 2, nil, first + 4, first + 5, first + 6, first + 7])
+      #expect(try malformed(harness, "p") == 1)
+    }
+  }
+
   @Test func valuesThatArriveDuringARestartAreValidatedBeforeTheyAreConfirmed() async throws {
     try await withTwoServers { first, next in
       // The former process accepted anything.

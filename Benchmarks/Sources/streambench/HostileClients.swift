@@ -184,17 +184,21 @@ final class HostileClients {
     }
   }
 
-  /// A POST of one event of up to 8 MB, most of it a number or a string, to which filters refer, or an array.
-  private mutating func largeEvent() -> [UInt8] {
-    let count = dice.roll(1 << (10 + dice.roll(14)))
+  /// An event, most of which is a number or a string, to which filters refer, or an array.
+  private mutating func event(_ count: Int) -> [UInt8] {
     let content = [
       "1" + String(repeating: "1", count: count), "\"" + String(repeating: "\\u0061", count: count / 6) + "\"",
       "[" + String(repeating: "[],", count: count / 3) + "1]",
     ][dice.roll(3)]
-    let event = "{\"id\":\(dice.roll(100)),\"n\":\(content)}"
+    return Array("{\"id\":\(dice.roll(100)),\"n\":\(content)}".utf8)
+  }
+
+  /// A POST of one event of up to 8 MB.
+  private mutating func largeEvent() -> [UInt8] {
+    let event = event(dice.roll(1 << (10 + dice.roll(14))))
     return request(
       "POST", "/streams/" + ["large", "keyed"][dice.roll(2)],
-      "Content-Type: application/json\r\nContent-Length: \(event.utf8.count)\r\n") + Array(event.utf8)
+      "Content-Type: application/json\r\nContent-Length: \(event.count)\r\n") + event
   }
 
   /// A response of a stream's state, or of events that a filter lets pass, which is read or not.
@@ -256,7 +260,7 @@ final class HostileClients {
   /// Many frames of one or two kinds, or many requests.
   private mutating func flood() -> [UInt8] {
     guard !speaksHTTP else { return requests() }
-    let kind = dice.roll(11)
+    let kind = dice.roll(12)
     let frames = 1 + dice.roll(1 << dice.roll(12)) % Self.mostFrames
     var bytes: [UInt8] = []
     for _ in 0..<frames where bytes.count < Self.unsentLimit {
@@ -276,7 +280,10 @@ final class HostileClients {
           .fireAndForget, newID(), stream(), credit: 0, data: [UInt8](repeating: 7, count: 1 << dice.roll(18))
         ).encode(into: &bytes)
       case 8: publication(into: &bytes)
-      case 9: Frame.metadataPush(noise(dice.roll(300))).encode(into: &bytes)
+      case 9:
+        let event = event(dice.roll(1_000_000))
+        StreamdBroker.request(.fireAndForget, newID(), "keyed", credit: 0, data: event).encode(into: &bytes)
+      case 10: Frame.metadataPush(noise(dice.roll(300))).encode(into: &bytes)
       default:
         Frame.ext(anyID(), type: UInt32(dice.roll(100)), isIgnorable: dice.roll(50) > 0, hasMetadata: false, body: [])
           .encode(into: &bytes)

@@ -135,6 +135,9 @@ class Connection: EventLoop.Handler {
   /// - Returns: false if there was nothing.
   func takeTurn() -> Bool { false }
 
+  /// Does all of that work now: the connection will be saved.
+  func finishTurns() {}
+
   /// All input of this turn was processed.
   func finishProcessing() {}
 

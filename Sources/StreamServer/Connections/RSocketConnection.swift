@@ -34,7 +34,7 @@ class RSocketConnection: Connection {
   override var publishedStreams: [String] { inbound?.streamNames ?? [] }
 
   override var heldByteCount: Int {
-    (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) } ?? 0)
+    (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) + $0.examinedBytes } ?? 0)
       + machine.partialByteCount(perRequest: Self.assemblyBytes)
   }
 
@@ -55,12 +55,34 @@ class RSocketConnection: Connection {
       frameCount += 1
       for event in events where phase == .open { unsafe handle(event, of: rest) }
       events.removeAll(keepingCapacity: true)
-    } while offset < bytes.count && phase == .open && frameCount < Slices.connectionFrames
+    } while offset < bytes.count && phase == .open && !isExamining && frameCount < Slices.connectionFrames
       && EventLoop.monotonicNow() < deadline
+    if isExamining, phase == .open { waitForTurn() }
     return phase == .open ? offset : bytes.count
   }
 
   override func finishProcessing() { inbound?.passOn() }
+
+  /// Whether a published value is examined in slices. No other input is processed before that is done.
+  var isExamining: Bool { inbound?.isExamining ?? false }
+
+  override func takeTurn() -> Bool {
+    guard isExamining else { return false }
+    inbound?.examine(until: EventLoop.monotonicNow() + Slices.connection)
+    if !isExamining {
+      finishProcessing()
+      settle()
+      _ = flush()
+    }
+    if phase == .open { waitForTurn() }
+    return true
+  }
+
+  override func finishTurns() {
+    guard isExamining else { return }
+    inbound?.examine(until: .max)
+    finishProcessing()
+  }
 
   /// - Parameter bytes: the bytes that the event's range refers to.
   private func handle(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
@@ -69,7 +91,7 @@ class RSocketConnection: Connection {
     case .request(let id, let kind, let demand, let payload, let isComplete):
       request(id, kind, demand, payload, isComplete: isComplete)
     case .payload(let id, let payload, let isComplete):
-      unsafe payload.data.withUnsafeBytes { unsafe inbound?.receive(id, CollectionOfOne($0), isComplete: isComplete) }
+      inbound?.receive(id, payload.data, isComplete: isComplete)
     case .payloads(let id, let range):
       let frames = unsafe PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range]))
       unsafe inbound?.receive(id, frames.lazy.map(unsafe \.data), isComplete: false)

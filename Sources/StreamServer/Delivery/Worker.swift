@@ -200,6 +200,7 @@ import Synchronization
   func pause() {
     loop.assertOnLoop()
     isPaused = true
+    for connection in connections { connection.finishTurns() }
     for lane in lanes.values { lane.stopForSaving() }
   }
 

@@ -89,7 +89,7 @@ final class WebSocketConnection: RSocketConnection {
           finishClosing()
         }
         messageCount += 1
-      } while phase == .open && offset < bytes.count && messageCount < Slices.connectionFrames
+      } while phase == .open && offset < bytes.count && !isExamining && messageCount < Slices.connectionFrames
         && EventLoop.monotonicNow() < deadline
     } catch {
       drop(error.reason)

@@ -58,12 +58,26 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
       largestBytes = max(largestBytes, value.count)
       unsafe publication.arrived.append(value)
     }
-    let count = publication.arrived.count - before
+    count(publication.arrived.count - before)
+    return refusal
+  }
+
+  /// Receives values that were examined.
+  func arrive(_ values: EventBatch) {
+    largestBytes = max(largestBytes, values.largestByteCount)
+    publication.arrived += values
+    count(values.count)
+  }
+
+  private func count(_ count: Int) {
     credit -= receivedCount > 0 ? count : max(0, count - 1)  // the request carries the first value
     receivedCount += count
     named?.next += UInt64(count)
-    return refusal
   }
+
+  /// Why the next value is refused.
+  /// - Parameter sentence: the reason.
+  func refusal(_ sentence: String) -> String { receivedCount == 0 ? sentence : "value \(nextNumber): \(sentence)" }
 
   /// The number of the value that was refused, or of the next one: in the numbers of a named publisher, or from the
   /// request on.
@@ -120,6 +134,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   private var arriving: [InboundChannel] = []
   /// The fire-and-forget values of the current read, by stream.
   private var unconfirmed: [(stream: ServedStream, publishSource: PublishSource, values: EventBatch)] = []
+  /// The value that is examined in slices. No other input is processed before it.
+  private var examined: LargeValue?
   /// Bytes of values that wait for space in their streams.
   private(set) var heldBytes = 0
   /// The bytes by which these exceed the shares of their channels.
@@ -152,10 +168,9 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       return refuse(id, kind, Connection.Refusal(stream.name, connection.failure(error, of: stream)))
     }
     guard kind == .channel else {
-      if let sentence = stream.refusal(of: data.span) {
-        return refuse(id, kind, Connection.Refusal(stream.name, .rejected(sentence)))
-      }
-      return fireAndForget(data, to: stream, source)
+      if beginExamining(data, id, to: stream, source, isUnconfirmed: true) { return }
+      if let sentence = stream.refusal(of: data.span) { return refuseUnconfirmed(id, to: stream, sentence) }
+      return fireAndForget(EventBatch(of: data), to: stream, source)
     }
     worker.trace(connection.identity, stream: stream.name, "publishes")
     if let publisher {
@@ -163,6 +178,10 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     } else {
       begin(id, to: stream, source, data, isComplete: isComplete)
     }
+  }
+
+  private func refuseUnconfirmed(_ id: StreamID, to stream: ServedStream, _ sentence: String) {
+    refuse(id, .fireAndForget, Connection.Refusal(stream.name, .rejected(sentence)))
   }
 
   private func refuse(_ id: StreamID, _ kind: RequestKind, _ refusal: Connection.Refusal) {
@@ -184,11 +203,11 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   private func begin(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ data: [UInt8], isComplete: Bool
   ) {
-    if let sentence = stream.refusal(of: data.span) {
+    if data.count < LargeValue.leastByteCount, let sentence = stream.refusal(of: data.span) {
       return connection.machine.sendError(id, .invalid, sentence)
     }
     guard join(id, to: stream, publishSource) != nil else { return }
-    unsafe data.withUnsafeBytes { unsafe receive(id, CollectionOfOne($0), isComplete: isComplete) }
+    receive(id, data, isComplete: isComplete)
   }
 
   /// A named publisher begins or reconnects. The first confirmation has its last stored number and its next one.
@@ -266,22 +285,71 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     leave(id)
   }
 
+  /// Receives a value within the credit, as the next overload does. A large one is examined in slices.
+  func receive(_ id: StreamID, _ value: [UInt8], isComplete: Bool) {
+    if let publication = channels[id]?.publication,
+      beginExamining(
+        value, id, to: publication.stream, publication.source, isUnconfirmed: false, isComplete: isComplete)
+    {
+      return
+    }
+    unsafe value.withUnsafeBytes { unsafe receive(id, CollectionOfOne($0), isComplete: isComplete) }
+  }
+
   /// Receives values within the credit, or none with a separate COMPLETE. Values after one that is refused are dropped.
   func receive(_ id: StreamID, _ values: some Sequence<UnsafeRawBufferPointer>, isComplete: Bool) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
     if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     if let sentence = channel.arrive(values) {
-      connection.machine.sendError(id, .invalid, "value \(channel.nextNumber): \(sentence)")
+      connection.machine.sendError(id, .invalid, channel.refusal(sentence))
       return leave(id)
     }
     if isComplete { channel.complete() }
   }
 
-  private func fireAndForget(_ data: [UInt8], to stream: ServedStream, _ publishSource: PublishSource) {
+  private func fireAndForget(_ values: EventBatch, to stream: ServedStream, _ publishSource: PublishSource) {
     worker.loop.assertOnLoop()
     if unconfirmed.last?.stream !== stream { unconfirmed.append((stream, publishSource, [])) }
-    unconfirmed[unconfirmed.count - 1].values.append(data)
+    unconfirmed[unconfirmed.count - 1].values += values
+  }
+
+  // MARK: Large values
+
+  /// Whether a value is examined in slices: `examine(until:)` has to be called, before any other input is processed.
+  var isExamining: Bool { examined != nil }
+  /// The bytes of that value.
+  var examinedBytes: Int { examined?.byteCount ?? 0 }
+
+  /// - Returns: false for a value that is examined as one piece.
+  private func beginExamining(
+    _ data: [UInt8], _ id: StreamID, to stream: ServedStream, _ source: PublishSource, isUnconfirmed: Bool,
+    isComplete: Bool = true
+  ) -> Bool {
+    guard data.count >= LargeValue.leastByteCount, stream.valueError(ofSize: data.count) == nil else { return false }
+    examined = LargeValue(data, id, to: stream, source, isUnconfirmed: isUnconfirmed, isComplete: isComplete)
+    return isExamining
+  }
+
+  /// Examines a part of a large value, and receives it after its last part.
+  /// - Parameter deadline: in nanoseconds of the monotonic clock.
+  func examine(until deadline: UInt64) {
+    worker.loop.assertOnLoop()
+    guard examined?.examine(until: deadline) == true, var value = examined else { return }
+    examined = nil
+    let id = value.id
+    if let source = value.unconfirmedSource {
+      if value.isRefused { return refuseUnconfirmed(id, to: value.stream, value.stream.refuseMalformed()) }
+      return fireAndForget(value.takeBatch(), to: value.stream, source)
+    }
+    guard let channel = channels[id] else { return }
+    if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
+    if value.isRefused {
+      connection.machine.sendError(id, .invalid, channel.refusal(value.stream.refuseMalformed()))
+      return leave(id)
+    }
+    channel.arrive(value.takeBatch())
+    if value.isComplete { channel.complete() }
   }
 
   // MARK: Progress
@@ -411,6 +479,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   /// Ends all channels with the connection.
   func leaveAll() {
     worker.loop.assertOnLoop()
+    examined = nil
     passOn()
     for channel in channels.values { channel.publication.leave() }
     channels = [:]

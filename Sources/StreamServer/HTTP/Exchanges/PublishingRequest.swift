@@ -15,8 +15,8 @@ final class PublishingRequest: Exchange {
   private var part: [UInt8] = []
   /// The examination of that part, if the stream requires JSON: a large value is examined in slices.
   private var examination = JSONSyntax.Examination()
-  /// Reads the key of a large part, if the stream has keys.
-  private var keying: PartKeying?
+  /// The examination of the key of a large part.
+  private var key: KeyExamination?
   /// Whether the client has closed its sending end within the body.
   private var isCut = false
   /// The number of values that the source was given.
@@ -145,7 +145,7 @@ final class PublishingRequest: Exchange {
       part = Array(part.withoutByteOrderMark)
     }
     if stream.wantsJSON, !isExaminedWell() { throw malformed() }
-    if part.count >= PartKeying.leastByteCount { examineKey() }
+    if part.count >= LargeValue.leastByteCount { examineKey() }
   }
 
   /// Whether the received part of the first value may be the beginning of a byte order mark, which is not part of a
@@ -172,22 +172,22 @@ final class PublishingRequest: Exchange {
     if part.last == UInt8(ascii: "\r") { part.removeLast() }
     if !part.isWhiteSpace { try endValue() }
     examination.restart()
-    keying = nil
+    key = nil
     part.removeAll(keepingCapacity: true)
   }
 
   private func endValue() throws(Rejection) {
     if stream.wantsJSON, !(isExaminedWell() && examination.isComplete) { throw malformed() }
-    guard keying != nil else { return publication.arrived.append(part) }
+    guard key != nil else { return publication.arrived.append(part) }
     var value: [UInt8] = []
     swap(&value, &part)
-    if let batch = keying?.finish(value) { publication.arrived += batch }
+    if let batch = key?.finish(value) { publication.arrived += batch }
   }
 
   private func examineKey() {
-    if keying == nil { keying = PartKeying(publication) }
+    if key == nil { key = KeyExamination(of: stream, publication.source) }
     let part = part
-    keying?.examine(part.span)
+    key?.examine(part.span)
   }
 
   private func isExaminedWell() -> Bool {
@@ -337,42 +337,6 @@ final class PublishingRequest: Exchange {
   override func resume() {
     passOn()
     if let refusal { end(refusal) } else { answer() }
-  }
-}
-
-/// The keys of large values that arrive in parts. Each part is examined as it arrives: at the end of a value of megabytes,
-/// its loop would do nothing else for too long.
-private struct PartKeying {
-  /// Smaller values are examined as one piece. In the order of what is read at once.
-  static let leastByteCount = 64 << 10
-
-  private var reader: EventKeyReader
-  private let definition: UInt64
-  private let stream: ServedStream
-  private var isText = true
-
-  /// - Returns: nil if the stream has no keys by path, or an operator may change the value before it gets its key.
-  init?(_ publication: Publication) {
-    guard publication.source.isDirect, let (reader, definition) = publication.stream.keying.partReader() else {
-      return nil
-    }
-    (self.reader, self.definition, stream) = (reader, definition, publication.stream)
-    self.reader.begin()
-  }
-
-  /// - Parameter value: what has arrived of it, which begins with the bytes of the last call.
-  mutating func examine(_ value: Span<UInt8>) { if isText { isText = reader.continues(in: value) } }
-
-  /// A batch of the value with its key. It does not copy the value.
-  /// - Parameter value: as in the last call of `examine`, perhaps without a carriage return at its end.
-  mutating func finish(_ value: consuming [UInt8]) -> EventBatch {
-    var keys = EventKeys(definition: definition)
-    let malformedCount = reader.malformedCount
-    reader.finish(value.span, isText: isText, to: &keys)
-    if reader.malformedCount > malformedCount { stream.keying.countMalformedPart() }
-    var batch = EventBatch(of: value)
-    batch.setKeys(keys)
-    return batch
   }
 }
 
