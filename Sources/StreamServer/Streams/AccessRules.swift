@@ -5,9 +5,9 @@ import Glibc
 public struct PeerCredentials: Equatable, Sendable {
   /// The peer's process at that time; 0 if it is in another namespace. For log lines, never for decisions.
   public let process: Int32
-  /// Its effective user.
+  /// The peer's effective user.
   public let user: UInt32
-  /// Its effective group; the supplementary groups are read when a rule needs them.
+  /// The peer's effective group. Its supplementary groups are read when a rule needs them.
   public let group: UInt32
 
   init(process: Int32, user: UInt32, group: UInt32) {
@@ -16,7 +16,7 @@ public struct PeerCredentials: Equatable, Sendable {
     self.group = group
   }
 
-  /// - Returns: nil for a peer without credentials, over TCP.
+  /// - Returns: nil for a peer over TCP, which has no credentials.
   package init?(of descriptor: CInt) {
     var credentials = ucred()
     var length = socklen_t(MemoryLayout<ucred>.size)
@@ -62,7 +62,7 @@ public struct AccessRules: Equatable, Sendable {
   let rules: Set<Rule>
   private let namesGroups: Bool
 
-  /// Without rules no client is admitted.
+  /// Creates rules, any of which admits a client. Without rules, no client is admitted.
   public init(_ rules: [Rule] = [.anyone]) {
     self.rules = Set(rules)
     namesGroups = rules.contains { if case .group = $0 { true } else { false } }
@@ -77,8 +77,8 @@ public struct AccessRules: Equatable, Sendable {
   }
 
   /// - Parameters:
-  ///   - peer: nil: a client without credentials.
-  ///   - token: of such a client.
+  ///   - peer: the client's credentials; nil: it has none.
+  ///   - token: the token of a client without credentials.
   ///   - groups: called at most once, and only if no other rule matches.
   func admit(_ peer: PeerCredentials?, token: ClientToken? = nil, groups: () -> [UInt32]) -> Bool {
     if rules.contains(.anyone) { return true }

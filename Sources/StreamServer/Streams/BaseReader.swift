@@ -6,41 +6,43 @@ import Synchronization
 
 /// Reads the log of one base of a derived stream.
 ///
-/// While the derived stream's source is active, it counts as a subscriber of the base. It tells the base's log which events
-/// it has not read, which the log keeps while the base has `overflow = "block"`, as for a connected subscriber. Time in
-/// which the base waits for it is a debt, as that of a subscriber (`Lane+Stalls`): at `block_timeout` they may be evicted.
+/// While the derived stream's source is active, the reader counts as a subscriber of the base. It tells the base's log
+/// which events it has not read. A base with `overflow = "block"` keeps these, as for a connected subscriber. The time
+/// in which the base waits for the reader is a debt, as that of a subscriber (`Lane+Stalls`). At `block_timeout` the
+/// unread events may be evicted.
 ///
-/// The thread that makes it attaches it, then the loop owns it. What the log calls, on any thread, uses atomics only.
+/// The thread that creates a reader attaches it; after that, the loop owns it. The log calls `logDidChange` on any
+/// thread, which uses only the atomics of the reader.
 final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
   /// The next event of the log, if it has one.
   enum Head: Equatable {
     case nothing
-    /// - time: at which the log stored the event, in microseconds since the Unix epoch.
+    /// - time: when the log stored the event, in microseconds since the Unix epoch.
     case event(time: UInt64)
     /// Events were lost before they were read.
     case loss(EventLoss, end: UInt64)
   }
 
-  /// How much more one batch takes.
+  /// How many more events and bytes a batch takes.
   struct Limits: Equatable {
     private var count: Int
-    /// As the derived stream's log stores them.
+    /// Bytes of events as the derived stream's log stores them.
     private var bytes: Int
-    /// One event may have more bytes.
+    /// Whether no event was taken. The first one may have any number of bytes.
     private(set) var isUnused = true
 
     init(count: Int, bytes: Int) { (self.count, self.bytes) = (count, bytes) }
 
     var isExhausted: Bool { count <= 0 || bytes <= 0 }
 
-    /// - Parameter event: its bytes.
+    /// - Parameter event: the event's bytes.
     mutating func take(_ event: Int) -> Bool {
       guard isUnused || count > 0 && Self.stored(event) <= bytes else { return false }
       (count, bytes, isUnused) = (count - 1, bytes - Self.stored(event), false)
       return true
     }
 
-    /// As much as a log needs at most for an event.
+    /// The most bytes that a log needs for an event.
     private static func stored(_ event: Int) -> Int { event + 32 }
   }
 
@@ -54,7 +56,8 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
   /// The number of events that were read.
   private var readCount: UInt64 = 0
   private var requestedThrough: UInt64 = 0
-  /// Whether a change of the log concerns the derived stream: its events, its end, and that it may wait for this reader.
+  /// Which changes of the log concern the derived stream: new events, the log's end, and that the base may wait for
+  /// this reader.
   private let wantsEvents = Atomic(false)
   private let hasSeenEnd = Atomic(false)
   private let isWatched = Atomic(false)
@@ -66,7 +69,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
 
   /// - Parameters:
   ///   - stream: the derived stream's name.
-  ///   - notify: called when the log has changed so that the derived stream should look, on any thread.
+  ///   - notify: called on any thread, when the log has changed in a way that concerns the derived stream.
   init(_ base: ServedStream, for stream: String, notify: @escaping @Sendable () -> Void) {
     (self.base, self.stream, self.notify) = (base, stream, notify)
   }
@@ -83,8 +86,8 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
 
   // MARK: By its maker, before the loop has it
 
-  /// Begins. May start the base's source.
-  /// - Parameter position: from which it reads; nil: the oldest event.
+  /// Begins to read. May start the base's source.
+  /// - Parameter position: the position of the first event to read; nil: that of the oldest event.
   func attach(at position: UInt64?) {
     base.log.attach(self)
     place(at: position)
@@ -93,7 +96,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
 
   // MARK: On the loop
 
-  /// May stop the base's source.
+  /// Ends the reading. May stop the base's source.
   func detach() {
     setHolder(nil)
     base.log.detach(self)
@@ -117,10 +120,10 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
     base.log.reader(self, oldestUnread: position)
   }
 
-  /// Whether it is notified of events.
+  /// Sets whether new events notify the derived stream.
   func setWantsEvents(_ isWanted: Bool) { wantsEvents.store(isWanted, ordering: .sequentiallyConsistent) }
 
-  /// Whether one more event is requested than those that the log has.
+  /// Requests the event at the position, or takes the request back.
   func setWantsMore(_ isWanted: Bool) {
     let position = isWanted ? position &+ 1 : 0
     guard position != requestedThrough else { return }
@@ -128,7 +131,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
     base.log.reader(self, requestedThrough: position)
   }
 
-  /// Whether all events are read. On any thread.
+  /// Whether all events are read. Thread-safe.
   var isCurrent: Bool { base.log.read { storage, _ in position >= storage.endPosition } }
 
   /// Whether all events are read, and no more will come.
@@ -143,7 +146,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
       storage.dropExpired()
       let position = position
       guard position <= storage.endPosition else {
-        // Ids begin anew: the log and the note of its ids were lost.
+        // Ids begin anew, because the log and the record of its ids were lost.
         return .loss(.possible, end: storage.skip(storage.firstPosition))
       }
       let next = storage.skip(max(position, storage.firstPosition))
@@ -152,8 +155,8 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
     }
   }
 
-  /// Appends events to a batch within limits, and none that is later than `time`. None where events were lost.
-  /// - Parameter isSingle: whether one is enough.
+  /// Appends events to a batch within limits, none of which is later than `time`. Appends none where events were lost.
+  /// - Parameter isSingle: whether the batch takes at most one event.
   func read(into batch: inout EventBatch, through time: UInt64, _ limits: inout Limits, isSingle: Bool) {
     let end = base.log.read { storage, _ -> UInt64 in
       var position = position
@@ -177,12 +180,13 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
 
   // MARK: While the derived stream asks for nothing
 
-  /// Looks whether the base waits for this reader, and releases its events at the base's limit.
+  /// Checks whether the base waits for this reader, and releases the reader's events at the base's limit.
   ///
   /// - Parameters:
-  ///   - start: since when the derived stream asks for nothing, in nanoseconds of the monotonic clock; nil: it asks.
-  ///   - stallTime: after which the base's state names the derived stream.
-  /// - Returns: when to look again; nil: when the log has changed.
+  ///   - start: since when the derived stream requests nothing, in nanoseconds of the monotonic clock; nil: it requests
+  ///     events.
+  ///   - stallTime: the time after which the base's state names the derived stream.
+  /// - Returns: the time until the next check; nil: it is due when the log has changed.
   func checkStall(since start: UInt64?, at now: UInt64, stallTime: Duration) -> Duration? {
     let isLossless = base.log.isLossless
     isWatched.store(isLossless, ordering: .relaxed)

@@ -3,9 +3,9 @@ import ReplayLog
 import StreamRuntime
 import Synchronization
 
-/// What is known of a derived stream beside its own log: for `$streams`. Thread-safe.
+/// The bases of a derived stream, and how far it has read them. Thread-safe.
 final class Derivation: Sendable {
-  /// Its bases, as far as they are served.
+  /// The bases that are served.
   let bases: @Sendable () -> [ServedStream]
   /// Events of bases that were evicted before they were read; 1 for each loss of an unknown number.
   let missed = Atomic<UInt64>(0)
@@ -15,14 +15,14 @@ final class Derivation: Sendable {
   init(bases: @escaping @Sendable () -> [ServedStream]) { self.bases = bases }
 }
 
-/// What derived streams show of their bases. It looks at each stream once, however many are made of it: for one view of all
-/// streams, or one check of a stream.
+/// Finds what derived streams show of their bases, for one view of all streams or one check of a stream. It examines
+/// each stream once, however many streams are derived from it.
 struct BaseSurvey {
   /// Why a stream waits or fails.
   struct Trouble: Equatable {
     /// Its state.
     let word: String
-    /// The stream that waits or fails itself, and why.
+    /// The base at which the problem begins, and its reason.
     let name: String
     let reason: String
 
@@ -33,17 +33,18 @@ struct BaseSurvey {
 
   /// What a stream shows of itself and its bases.
   struct Finding: Equatable {
-    /// When it was last known to have the newest event of each base, and these to be the present ones, in nanoseconds of
-    /// the monotonic clock; nil: unknown, it has not read all, or it is not derived.
+    /// When the stream was last known to have read the newest event of each base, and these events to be the present
+    /// ones. In nanoseconds of the monotonic clock; nil: this is unknown, the stream has not read all, or it is not
+    /// derived.
     var basesProvedAt: UInt64?
-    /// Since when it is stale, or else the first of its bases; microseconds since the Unix epoch.
+    /// Since when the stream is stale, or else the base that has been stale longest; microseconds since the Unix epoch.
     var staleSince: UInt64?
-    /// The first base that waits or fails.
+    /// The problem of the first base that waits or fails.
     var trouble: Trouble?
   }
 
   private enum State {
-    /// Its bases are looked at. They lead back to it only in the middle of a reload, when it is left out.
+    /// The stream's bases are being examined. They lead back to it only during a reload; it is then left out.
     case open
     case known(Finding)
   }
@@ -52,7 +53,7 @@ struct BaseSurvey {
   private let wallTime = EventLog.wallClock()
   private var states: [ObjectIdentifier: State] = [:]
 
-  /// Looks at a stream and its bases, unless they are known. Complexity: O(bases of bases).
+  /// Examines a stream and its bases, unless they are known. Complexity: O(bases of bases).
   mutating func finding(on stream: ServedStream) -> Finding {
     // A chain may be longer than a thread's stack.
     var path = [stream]
@@ -73,7 +74,7 @@ struct BaseSurvey {
     if case .known(let finding)? = states[ObjectIdentifier(stream)] { finding } else { nil }
   }
 
-  /// Its bases are known.
+  /// Examines a stream whose bases are known.
   private func examine(_ stream: ServedStream) -> Finding {
     var finding = Finding(staleSince: stream.freshness.withLock { $0?.stale?.wallTime })
     guard let derivation = stream.status.derivation else { return finding }

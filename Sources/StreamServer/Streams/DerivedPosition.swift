@@ -11,8 +11,8 @@ struct DerivedPosition: Equatable {
 
   init(_ positions: [String: UInt64]) { self.positions = positions }
 
-  /// - Parameter checkpoint: untrusted.
-  /// - Returns: nil if it is not one of a derived stream.
+  /// - Parameter checkpoint: an untrusted checkpoint.
+  /// - Returns: nil if the checkpoint is not one of a derived stream.
   init?(_ checkpoint: Checkpoint?) {
     guard let bytes = checkpoint?.bytes, bytes.first == Self.head else { return nil }
     var rest = bytes.dropFirst()
@@ -31,7 +31,7 @@ struct DerivedPosition: Equatable {
     }
   }
 
-  /// nil: the names are too long for one.
+  /// The checkpoint with these positions; nil: the names are too long for one.
   var checkpoint: Checkpoint? {
     var bytes = [Self.head]
     func append(_ number: UInt64, _ count: Int) {

@@ -5,15 +5,17 @@ import StreamProtocol
 import StreamRuntime
 import Synchronization
 
-/// The source of a *derived stream*: the events of other streams, its *bases*, in the order in which these stored them.
+/// The source of a *derived stream*: the events of other streams, its *bases*, in the order in which the bases stored
+/// them.
 ///
-/// Demand: while a batch is requested and every event is read, one more event is requested of each base. A batch is what was
-/// read in one turn: at most 1,024 events and 64 KiB, a quarter of the derived stream's log, or one event. Its checkpoint
-/// has the position in each base, so that a log stores events and position together. It has no event if the filter leaves
-/// all out. A loss is a batch, too. It completes when all bases have. Values are delivered on the loop.
+/// Demand: while a batch is requested and every event is read, one more event is requested of each base. One turn reads
+/// one batch: at most 1,024 events, 64 KiB and a quarter of the derived stream's log, or one larger event. A batch is
+/// empty if the filter leaves out all of its events. Its checkpoint has the position in each base, so that a log stores
+/// events and position together. A loss is a batch, too. The source completes when all bases have ended. Values are
+/// delivered on the loop.
 ///
-/// A backlog must not run through a small log before its subscribers have had a turn: after each half of the log, it waits
-/// until they have.
+/// The source waits after each half of the derived stream's log until the log's subscribers have had a turn. A backlog
+/// would otherwise run through a small log before they read it.
 public struct DerivedSource: Publisher, Sendable {
   /// What happens to a derived stream, for the journal. Called on the loop.
   public enum Report: Equatable, Sendable {
@@ -25,20 +27,21 @@ public struct DerivedSource: Publisher, Sendable {
 
   /// Events of the bases.
   public typealias Output = EventBatch
-  /// It completes if a base fails.
+  /// A base that fails counts as one that has ended.
   public typealias Failure = Never
 
   /// The derived stream's name.
   let name: String
   let derivation: Derivation
   let filter: EventFilter?
-  /// Whether a batch has one event at most: a program that makes many of each could exceed a batch's limits otherwise.
+  /// Whether a batch has at most one event. A program that makes many events of each could otherwise exceed the limits
+  /// of a batch.
   let isSingle: Bool
   let loop: EventLoop
   let stallTime: Duration
   /// The limits of the derived stream's log.
   let limits: @Sendable () -> EventLog.Limits?
-  /// Calls its argument once the derived stream's subscribers have had a turn to read, on any thread.
+  /// Calls its argument, on any thread, once the derived stream's subscribers have had a turn to read.
   let letRead: @Sendable (_ completed: @escaping @Sendable () -> Void) -> Void
   /// The positions in the bases from which it resumes.
   let checkpoint: @Sendable () -> Checkpoint?
@@ -52,13 +55,13 @@ public struct DerivedSource: Publisher, Sendable {
   }
 }
 
-/// Reads the bases on the loop. The thread that subscribes attaches the readers, at once, so that a base that waits for its
-/// readers knows these before it takes another event; from `begin` on the loop has them.
+/// Reads the bases on the loop. The thread that subscribes attaches the readers at once, so that a base that waits for
+/// its readers knows them before it takes another event. From `begin` on, the loop owns the readers.
 ///
 /// Sendable: confined to the loop, except for the atomics, `attach`, and the functions for any thread.
 private final class DerivedSubscription: RetractableSubscription, @unchecked Sendable {
   private let source: DerivedSource
-  /// Set once, before any of them is attached.
+  /// The readers of the bases. Set once, before any of them is attached.
   private var readers: [BaseReader] = []
   private var down: AnySubscriber<EventBatch, Never>?
   private var matcher: EventMatcher?
@@ -66,7 +69,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
   private var hasBegun = false
   private var isPlaced = false
   private var hasMissed = false
-  /// What was delivered since the subscribers had a turn, in parts of the log.
+  /// The events delivered since the subscribers had a turn, as a fraction of the log.
   private var unread = 0.0
   private var letsRead = false
   /// Since when nothing is requested, in nanoseconds of the monotonic clock.
@@ -83,7 +86,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
     matcher = source.filter.map { EventMatcher($0) }
   }
 
-  /// Before the subscriber has the subscription.
+  /// Attaches the readers. Called before the subscriber has the subscription.
   func attach() {
     readers = source.derivation.bases().map { base in
       BaseReader(base, for: source.name) { [weak self] in self?.wake() }
@@ -128,14 +131,15 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
 
   private var isLive: Bool { !isCancelled.load(ordering: .acquiring) }
 
-  /// The readers are attached.
+  /// Begins to read, once the readers are attached.
   private func begin() {
     hasBegun = true
     source.derivation.readers.withLock { $0 = readers }
     advance()
   }
 
-  /// Until the first request, the stream may have stored events of a former subscription.
+  /// Sets the positions of the readers at the first request. Until then, the stream may have stored events of a former
+  /// subscription.
   private func place() {
     guard !isPlaced else { return }
     isPlaced = true
@@ -152,13 +156,13 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
     source.derivation.readers.withLock { if $0.first === readers.first { $0 = [] } }
   }
 
-  /// Delivers one batch at most; if there may be more, in the next turn.
+  /// Delivers at most one batch. Further batches follow in later turns.
   private func advance() {
     source.loop.assertOnLoop()
     guard isLive, hasBegun, !letsRead else { return }
     guard demand > .none else { return rest() }
     restsSince = nil
-    // Before they are read: an event after that wakes this.
+    // Set before reading, so that an event that comes later wakes this subscription.
     for reader in readers { reader.setWantsEvents(true) }
     if let batch = read() { return deliver(batch) }
     if hasMissed { source.report(.current) }
@@ -190,7 +194,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
     }
   }
 
-  /// Nothing is requested.
+  /// Requests nothing of the bases, because nothing is requested of the source.
   private func rest() {
     guard isLive else { return }
     for reader in readers {
@@ -202,7 +206,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
     finishIfAtEnd()
   }
 
-  /// Continues for as long as a base waits for its readers, or may.
+  /// Repeats the check for as long as a base waits for its readers, or may wait.
   private func checkStalls() {
     let now = EventLoop.monotonicNow()
     let pauses = readers.compactMap { $0.checkStall(since: restsSince, at: now, stallTime: source.stallTime) }
@@ -224,7 +228,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
   }
 
   /// Reads in the order of the events' times, up to the limits of a batch or the next loss.
-  /// - Returns: what fits the filter; nil: everything was read before.
+  /// - Returns: the events that pass the filter; nil: no event was read.
   private func read() -> EventBatch? {
     guard let log = source.limits() else { return nil }
     var limits = BaseReader.Limits(
@@ -263,7 +267,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
     }
   }
 
-  /// - Returns: the loss, without an event.
+  /// - Returns: a batch with the loss and without an event.
   private func miss(_ loss: EventLoss, of reader: BaseReader, upTo end: UInt64) -> EventBatch {
     source.derivation.missed.add(loss.count, ordering: .relaxed)
     source.report(.missed(loss, base: reader.base.name))
@@ -276,16 +280,16 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
 }
 
 extension StreamServer {
-  /// The source of a stream that is made of others, which must be served before it is subscribed to.
+  /// The source of a stream that is derived from others. The stream must be served before its source is subscribed to.
   ///
   /// - Parameters:
-  ///   - bases: the names of the others.
-  ///   - name: of the derived stream.
-  ///   - filter: of the bases' events; nil: all.
-  ///   - isSingle: whether each event is a batch, for a program that makes many of one.
-  ///   - status: of the derived stream, which shows what is known of its bases from now on.
-  ///   - loop: on which it reads and delivers.
-  ///   - checkpoint: in the derived stream's log, of this source.
+  ///   - bases: the names of the bases.
+  ///   - name: the name of the derived stream.
+  ///   - filter: the filter of the bases' events; nil: all pass.
+  ///   - isSingle: whether each event is a batch, for a program that makes many events of one.
+  ///   - status: the status of the derived stream, which shows the state of the bases from now on.
+  ///   - loop: the loop on which the source reads and delivers.
+  ///   - checkpoint: returns this source's checkpoint in the derived stream's log.
   public func derivedSource(
     of bases: [String], for name: String, where filter: EventFilter?, isSingle: Bool = false, status: SourceStatus,
     on loop: EventLoop, checkpoint: @escaping @Sendable () -> Checkpoint?,
@@ -300,7 +304,7 @@ extension StreamServer {
       checkpoint: checkpoint, report: report)
   }
 
-  /// Calls `completed` on one of the loops, when each has sent what its subscriptions waited for, as far as one turn goes.
+  /// Calls `completed` on one of the loops, when each loop has served its waiting subscriptions for one turn.
   private func afterTurns(_ completed: @escaping @Sendable () -> Void) {
     let left = Countdown(workers.count)
     for worker in workers {

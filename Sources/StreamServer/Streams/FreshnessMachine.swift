@@ -1,16 +1,17 @@
-/// Decides whether a stream is stale: neither an event nor a fetch that found it unchanged has come for longer than a
-/// limit, although its source was asked. Works on observations and times; uses no log, clock or timer.
+/// Decides whether a stream is stale: its source was asked, but for longer than a limit neither an event nor a
+/// successful fetch has come. Works on observations and times; uses no log, clock or timer.
 ///
-/// Nothing happens per event: a check compares the log's count of events with that of the check before. Times are
-/// nanoseconds of the monotonic clock, so that a wall clock which is set changes nothing. The time in which the source is
-/// not asked does not count; it begins anew when the source is asked again.
+/// Nothing happens per event: a check compares the log's count of events with the count at the last check. Times are
+/// nanoseconds of the monotonic clock, so that setting the wall clock has no effect. The time in which the source is
+/// not asked does not count. When it is asked again, the time begins anew.
 struct FreshnessMachine: Equatable, Sendable {
-  /// What a check sees.
+  /// The input of a check.
   struct Observation: Equatable {
-    /// The number of events that the log has taken; any other number than before shows that one has come.
+    /// The number of events that the log has taken. A number that differs from the last one shows that an event has
+    /// come.
     var events: UInt64
-    /// The age of the newest event by the wall clock, in nanoseconds; nil: unknown. Used within the time since the last
-    /// check only: beyond it the clock was set, or the event is of another host, and has come just now.
+    /// The age of the newest event by the wall clock, in nanoseconds; nil: unknown. An age beyond the time since the
+    /// last check is not used: the clock was set, or the event comes from another host. The event then counts as new.
     var newestAge: UInt64?
     /// When a fetch last succeeded; nil: none has.
     var fetchedAt: UInt64?
@@ -29,11 +30,11 @@ struct FreshnessMachine: Equatable, Sendable {
     case idle
   }
 
-  /// The part of the state that the next process continues. Both use the clock of the same boot.
+  /// The part of the state that the next process continues. Both processes use the clock of the same boot.
   struct Saved: Equatable, Sendable {
-    /// 0: unknown.
+    /// The machine's `provedAt`; 0: unknown.
     var provedAt: UInt64
-    /// 0: the source was not asked.
+    /// Since when the source has been asked; 0: it was not asked.
     var demandedSince: UInt64
     var isStale: Bool
   }
@@ -48,14 +49,14 @@ struct FreshnessMachine: Equatable, Sendable {
   private var checkedAt: UInt64
   private(set) var isStale = false
 
-  /// - Parameter newestAge: of the newest event that the log has at the start; nil: unknown.
+  /// - Parameter newestAge: the age of the newest event that the log has at the start; nil: unknown.
   init(limit: UInt64, events: UInt64, newestAge: UInt64?, at now: UInt64) {
     (self.limit, self.events, checkedAt) = (limit, events, now)
     provedAt = newestAge.flatMap { $0 <= now ? now - $0 : nil }
   }
 
-  /// How long until the next check: short enough that a stream is stale at most an eighth of its limit too late, and not
-  /// more than a second.
+  /// The time until the next check: an eighth of the limit, but from 50 ms to 1 s. A stream is found stale at most this
+  /// much too late.
   var checkPeriod: UInt64 { min(1_000_000_000, max(50_000_000, limit / 8)) }
 
   /// Since when the stream is stale; nil: it is not.
@@ -63,7 +64,7 @@ struct FreshnessMachine: Equatable, Sendable {
     isStale ? countsFrom.map { $0.addingReportingOverflow(limit).overflow ? .max : $0 + limit } : nil
   }
 
-  /// When the time without a sign of life began.
+  /// The start of the time without an event and a successful fetch.
   private var countsFrom: UInt64? { demandedSince.map { max($0, provedAt ?? 0) } }
 
   /// Takes an observation in, without a decision.
@@ -91,7 +92,7 @@ struct FreshnessMachine: Equatable, Sendable {
     }
   }
 
-  /// For the next process.
+  /// The state for the next process.
   var saved: Saved { Saved(provedAt: provedAt ?? 0, demandedSince: demandedSince ?? 0, isStale: isStale) }
 
   /// Continues the state of the previous process. Times that have not come yet are left out.

@@ -4,7 +4,7 @@ import Synchronization
 final class LaneCounters: Sendable {
   let eventsOut = Atomic<UInt64>(0)
   let bytesOut = Atomic<UInt64>(0)
-  /// As of the last measurement.
+  /// The lag at the last measurement.
   let lag = Atomic<UInt64>(0)
 
   /// There is one writer, so no atomic addition is needed.

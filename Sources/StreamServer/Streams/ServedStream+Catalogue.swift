@@ -5,10 +5,10 @@ import StreamProtocol
 import StreamRuntime
 
 extension ServedStream {
-  /// Its entry in `$streams`.
+  /// The stream's entry in `$streams`.
   /// - Parameters:
   ///   - showsNames: whether it names the reader that stalls the stream, the host that leads it, and its bases.
-  ///   - survey: the one of all entries.
+  ///   - survey: the survey that all entries share.
   func summary(showsNames: Bool, _ survey: inout BaseSurvey) -> CatalogueEntry {
     let last = log.read { storage, _ in storage.newestID }
     let state = state(showsNames: showsNames, &survey)
@@ -26,7 +26,7 @@ extension ServedStream {
       fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap)
   }
 
-  /// That nothing has come for too long, for the message of its state; nil: something has.
+  /// The sentence that nothing has come for too long, for the message of the state; nil: the stream is not stale.
   private var staleness: String? {
     guard let limit = configuration.expectEvery, let stale = freshness.withLock({ $0?.stale }) else { return nil }
     return "\(Self.staleSince(stale.wallTime)): nothing has come for longer than expect_every, \(limit.inUnits)"
@@ -41,7 +41,7 @@ extension ServedStream {
   func state(showsNames: Bool, _ survey: inout BaseSurvey) -> (word: String, message: String?) {
     let ending = log.read { _, completion in completion }
     let status = status
-    // Two sentences, if the source has a problem as well.
+    // The sentences of all problems, with the given reason first.
     func message(_ reason: String?) -> String? {
       let reasons = [reason, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
@@ -75,7 +75,8 @@ extension ServedStream.Holder.Reader: CustomStringConvertible {
 }
 
 extension FleetStatus {
-  /// That newer events may exist elsewhere, for the message of a stream's state; nil: there are none.
+  /// The sentence that newer events may exist elsewhere, for the message of a stream's state; nil: this host is up to
+  /// date.
   fileprivate var staleness: String? {
     staleSince.map { since in
       "\(ServedStream.staleSince(since)): \(isLeading ? "the brokers do not confirm a record" : "no leader is heard")"

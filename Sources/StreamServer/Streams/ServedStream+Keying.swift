@@ -3,8 +3,9 @@ import StreamRuntime
 import Synchronization
 
 extension ServedStream {
-  /// Reads the keys of events before they enter the log, unless these bring their keys: see `StreamConfiguration.key`.
-  /// Counts those that are not JSON. Separate from the stream, as the limit is.
+  /// Reads the keys of events before they enter the log, unless the source brings the keys: see
+  /// `StreamConfiguration.key`. Counts events that are not JSON. It is a separate object for the same reason as
+  /// `EventLimit`.
   final class Keying: Sendable {
     private let isActive: Atomic<Bool>
     private let digest: Atomic<UInt64>
@@ -24,7 +25,7 @@ extension ServedStream {
     func change(to configuration: StreamConfiguration) {
       let new = configuration.key.flatMap { EventKeyReader($0) }
       reader.withLock { $0 = new }
-      digest.store(configuration.limits.state?.keyDigest ?? 0, ordering: .releasing)  // after the reader
+      digest.store(configuration.limits.state?.keyDigest ?? 0, ordering: .releasing)  // set after the reader
       check.store(configuration.effectiveJSONCheck, ordering: .relaxed)
       isActive.store(new != nil, ordering: .relaxed)
     }
@@ -32,8 +33,8 @@ extension ServedStream {
     /// The definition of the keys, as in `EventKeys`.
     var definition: UInt64 { digest.load(ordering: .acquiring) }
 
-    /// Gives the events their keys, if the stream has any, instead of keys by another definition.
-    /// - Parameter isNew: false: the events were counted before.
+    /// Sets the keys of the events, if the stream has keys. Keys by another definition are replaced.
+    /// - Parameter isNew: whether events that are not JSON are counted; false: they were counted before.
     func key(_ batch: consuming EventBatch, isNew: Bool = true) -> EventBatch {
       let former = batch.keys?.definition
       let check = isNew ? check.load(ordering: .relaxed) : .none
@@ -64,10 +65,10 @@ extension ServedStream {
     // MARK: Values that arrive in parts
 
     /// A reader of the keys of values that arrive in parts, and the definition of these keys; nil for a stream without
-    /// keys, and one whose keys a program makes.
+    /// keys, and for a stream whose keys a jq program computes.
     func partReader() -> (reader: EventKeyReader, definition: UInt64)? {
       guard isActive.load(ordering: .relaxed) else { return nil }
-      let definition = definition  // before the reader: a reader is never of an older definition than it says
+      let definition = definition  // read first, so that the reader is at least as new as this definition
       return reader.withLock { $0 }.map { ($0, definition) }
     }
 

@@ -2,10 +2,10 @@ import ReplayLog
 import StreamProtocol
 
 extension ServedStream {
-  /// Gives the stream a map, another one, or none, as its configuration says. Called before the stream is served, and while
-  /// its log is frozen.
+  /// Makes, replaces or removes the stream's map, as the configuration says. Called before the stream is served, and
+  /// while its log is frozen.
   ///
-  /// - Parameter storage: replaces the log's present one.
+  /// - Parameter storage: the storage that replaces the log's present one; nil: the present one stays.
   func changeMap(to storage: EventLog? = nil, report: @escaping @Sendable (ServerReport) -> Void) {
     let former = log.read { storage, _ in storage }
     guard configuration.isMapped else {
@@ -23,20 +23,20 @@ extension ServedStream {
     map.change(from: former, to: storage ?? former, of: log)
   }
 
-  /// Tells the readers of its map to ask for another one: no event follows in that.
+  /// Ends the present region of the map: no event follows in it, and its readers ask for another map.
   func endMap() {
     guard let map = map.withLock({ $0 }) else { return }
     log.read { storage, _ in map.end(storage) }
     map.logDidChange()
   }
 
-  /// Who could read the stream before is not to read the events that follow.
+  /// Marks the map for replacement. Clients that have lost access then cannot read the events that follow.
   func revokeMap() {
     guard let map = map.withLock({ $0 }) else { return }
     log.read { _, _ in map.revoke() }
   }
 
-  /// - Parameter user: of the reader.
+  /// - Parameter user: the reader's user.
   func openMap(from start: SubscribeOptions.Start, for user: UInt32) throws(RequestFailure) -> StreamMap.Opened {
     guard let map = map.withLock({ $0 }) else { throw .invalid("\"\(name)\" is not mapped") }
     let replay = configuration.replay
@@ -52,19 +52,19 @@ extension ServedStream {
     }
   }
 
-  /// For the next process; nil: the stream is not mapped.
+  /// The newest generation of the map, for the next process; nil: the stream is not mapped.
   var savedMapGeneration: UInt64? {
     map.withLock { $0 }.map { map in log.read { _, _ in map.newestGeneration } }
   }
 
-  /// Another process has had regions up to this generation.
+  /// Makes the generation higher than this one, which another process has reached.
   func raiseMap(over generation: UInt64) {
     guard let map = map.withLock({ $0 }) else { return }
     log.read { storage, _ in map.raise(over: generation, storage) }
     map.logDidChange()
   }
 
-  /// In `$streams`; nil: the stream is not mapped.
+  /// The map's entry in `$streams`; nil: the stream is not mapped.
   var listedMap: CatalogueEntry.Map? {
     guard configuration.isMapped else { return nil }
     let map = map.withLock { $0 }

@@ -17,7 +17,7 @@ final class ServedStream: Sendable {
   private let formerEnd = Atomic<UInt64>(0)
   /// The first id from which on all ids were assigned to events in the previous process; `.max`: unknown.
   private let formerCountedFrom = Atomic<UInt64>(.max)
-  /// Used under the log's lock.
+  /// The known results of JSON checks. Used under the log's lock.
   let jsonVerdicts = JSONVerdicts()
   /// The feed of a system stream; nil for others.
   let feed: SystemFeed?
@@ -36,7 +36,7 @@ final class ServedStream: Sendable {
   private let stateWatcher = Locked<StateWatcher?>(nil)
   /// The map of a stream that is mapped; see `changeMap`.
   let map = Locked<StreamMap?>(nil)
-  /// Requests for the demand of its map's readers.
+  /// The number of requests for the demand of the map's readers.
   let mapReaders = Atomic(0)
   /// The filters of its subscriptions.
   let filters = StreamFilters()
@@ -45,7 +45,7 @@ final class ServedStream: Sendable {
 
   /// The reader that stalls the source for longer than ordinary backpressure.
   struct Holder: Sendable, Equatable {
-    /// Who it is.
+    /// The client or the stream that reads.
     enum Reader: Sendable, Equatable {
       case client(ClientIdentity)
       /// A stream that is made of this one, by its name.
@@ -60,9 +60,10 @@ final class ServedStream: Sendable {
   /// The freshness of a stream with a limit on the time without an event.
   struct Freshness {
     var machine: FreshnessMachine
-    /// Since when the stream is stale, on the monotonic and on the wall clock: one time, whatever the clocks do later.
+    /// The time since which the stream is stale, on the monotonic and on the wall clock. Later changes of the clocks do
+    /// not change it.
     var stale: (since: UInt64, wallTime: UInt64)?
-    /// The id of the timer that checks it: a former one ends.
+    /// The id of the timer that checks the freshness. A timer with another id ends.
     let id: UInt64
 
     /// - Parameter now: nanoseconds of the monotonic clock.
@@ -77,12 +78,12 @@ final class ServedStream: Sendable {
   /// The properties that may change while the stream is served.
   private struct Terms {
     var configuration: StreamConfiguration
-    /// Without events that cannot fit into the log, whatever its present size.
+    /// The source, without events that exceed the log's present limit.
     var source: AnyPublisher<EventBatch, StreamFailure>?
     var publishSource: PublishSource?
   }
 
-  /// Separate from the stream, to avoid a reference cycle through its source.
+  /// The size limit of an event. It is a separate object, to avoid a reference cycle through the stream's source.
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
     init(_ bytes: Int) { self.bytes = Atomic(bytes) }
@@ -148,7 +149,7 @@ final class ServedStream: Sendable {
   }
 
   /// The error of a published value of this size; nil: none.
-  /// - Parameter isWhole: the size is that of the value. Otherwise it has at least so many bytes.
+  /// - Parameter isWhole: whether `byteCount` is the size of the value; if not, the value has at least that many bytes.
   func valueError(ofSize byteCount: Int, isWhole: Bool = true) -> String? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
@@ -159,7 +160,7 @@ final class ServedStream: Sendable {
   /// Whether published values have to be JSON texts.
   var wantsJSON: Bool { requiresJSON.load(ordering: .relaxed) }
 
-  /// Why a published value is refused; nil: it is not. One that is not JSON is counted.
+  /// The reason to refuse a published value; nil: there is none. Counts a value that is refused because it is not JSON.
   func refusal(of value: Span<UInt8>) -> String? {
     if let sentence = valueError(ofSize: value.count) { return sentence }
     guard wantsJSON, !JSONSyntax.holds(for: value) else { return nil }
@@ -167,7 +168,7 @@ final class ServedStream: Sendable {
   }
 
   /// Counts a published value that is not JSON.
-  /// - Returns: its error.
+  /// - Returns: the value's error.
   func refuseMalformed() -> String {
     countMalformed(1)
     return "the value is not JSON, which \"\(name)\" requires"
@@ -176,10 +177,11 @@ final class ServedStream: Sendable {
   /// The current size limit of an event in bytes.
   var maximumEventBytes: Int { eventLimit.bytes.load(ordering: .relaxed) }
 
-  /// Whether it waits with events for space. A restart hands them over.
+  /// Whether events wait for space in the log. A restart hands them over.
   var isFull: Bool { !log.overflowInputs.isEmpty }
 
-  /// Whether what the source has given and not settled waits here for space: an operator between may have a part of it.
+  /// Whether every unsettled value that the source has delivered waits for space in this stream. False if an operator
+  /// between the two may hold some of them.
   func hasAll(of source: PublishSource) -> Bool { source.isDirect && isFull }
 
   /// Cancels the source permanently; the server ends the requests.
@@ -237,7 +239,7 @@ final class ServedStream: Sendable {
     let limit = configuration.maximumEventBytes(in: limits)
     var reports: [ServerReport] = []
     if storage == nil {
-      // The present log's state is of the former keys, and lacks all events from here on.
+      // The state of the present log has the former keys, so it lacks all events from now on.
       log.read { [keying] storage, _ in
         if let state = storage.state, state.origin.keyDigest != keying.definition { state.leaveOutLaterEvents() }
       }
@@ -255,7 +257,7 @@ final class ServedStream: Sendable {
     reports.forEach(report)
   }
 
-  /// Lets named publishers join: all values in flight are in the log, or wait for space.
+  /// Admits named publishers. Every earlier value is in the log by now, or waits for space.
   func admitNamedPublishers() {
     guard let publishSource else { return }
     let newest = log.overflowInputs.last { $0.checkpoint != nil }?.checkpoint
@@ -301,10 +303,10 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// Its entry in `$stats`.
+  /// The stream's entry in `$stats`.
   /// - Parameters:
   ///   - hasLag: whether the lanes' lag was measured recently.
-  ///   - survey: the one of all entries.
+  ///   - survey: the survey that all entries share.
   func statistics(hasLag: Bool, _ survey: inout BaseSurvey) -> Statistics.Stream {
     let (events, bytes, newest) = log.read { storage, _ in
       (storage.appendedEvents, storage.appendedBytes, storage.newestTime)
@@ -324,7 +326,7 @@ final class ServedStream: Sendable {
       mapReaders: listedMap?.readers)
   }
 
-  /// Its entry in `$history`.
+  /// The stream's entry in `$history`.
   func history(before time: UInt64) -> HistorySnapshot.Stream {
     let periods = log.read { storage, _ in storage.recentPeriods(before: time) }
     guard periods.contains(where: { $0.events > 0 }) else { return .init(name: name) }
@@ -333,7 +335,7 @@ final class ServedStream: Sendable {
 
   // MARK: State
 
-  /// How large its state is, and whether it is incomplete; nil for a stream without keys.
+  /// The size of the stream's state, and whether it is incomplete; nil for a stream without keys.
   var keyedState: KeyedStateStatus? {
     log.read { storage, _ in
       storage.state.map { .init(keys: $0.count, bytes: $0.byteCount, incompleteness: $0.incompleteness) }
@@ -352,8 +354,8 @@ final class ServedStream: Sendable {
     watcher.logDidChange()
   }
 
-  /// The id of the newest event of a key in its state; nil: it has none.
-  /// - Parameter text: see `EventKeyReader.keys(namedBy:)`.
+  /// The id of a key's newest event in the state; nil: the state does not have the key.
+  /// - Parameter text: the key, see `EventKeyReader.keys(namedBy:)`.
   func newestID(ofKey text: String) -> Result<UInt64?, SubscribeOptions.Malformed> {
     let keys = EventKeyReader.keys(namedBy: text)
     return log.read { storage, _ in
@@ -370,9 +372,9 @@ final class ServedStream: Sendable {
 
   // MARK: Freshness
 
-  /// Checks from now on whether the stream is stale, if its configuration has a limit for that. The timer is one for as
+  /// Checks from now on whether the stream is stale, if its configuration has a limit for that. One timer runs for as
   /// long as the stream is served with a limit.
-  /// - Parameter loop: of the timer.
+  /// - Parameter loop: the loop of the timer.
   func watchFreshness(on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
     let limit = configuration.expectEvery.map { UInt64(max(0, $0.wholeNanoseconds)) }
     let now = EventLoop.monotonicNow()
@@ -431,15 +433,16 @@ final class ServedStream: Sendable {
     if !hasEnded, let fleet = status.fleet, publishSource == nil {
       isDemanded = fleet.isLeading && status.isFleetSourceAsked
     }
-    // What its bases have shown, too: an event that is left out proves that none is missing.
+    // The bases' proofs count as well: an event that the filter leaves out shows that the stream lacks none.
     let fetchedAt = [status.fetchedAt, survey.finding(on: self).basesProvedAt].compactMap { $0 }.max()
     return FreshnessMachine.Observation(
       events: events, newestAge: newest.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil },
       fetchedAt: fetchedAt, isDemanded: isDemanded)
   }
 
-  /// When the newest event was last known to be the present one, and since when that is unknown; microseconds since the
-  /// Unix epoch. Without a limit the former has the log's time of an event, and is nil if that has not come yet.
+  /// When the newest event was last known to be the present one, and since when the stream is stale; microseconds since
+  /// the Unix epoch. Without a limit the former is the time of the newest event or of the last fetch, whichever is
+  /// later. The time of an event that lies in the future is left out.
   /// - Parameter newest: the time of the newest event.
   private func freshTimes(newest: UInt64?, _ survey: inout BaseSurvey) -> (fresh: UInt64?, staleSince: UInt64?) {
     let observation = observation(&survey)
@@ -476,8 +479,8 @@ final class ServedStream: Sendable {
 
   // MARK: Handover
 
-  /// Raises the id of the next event to `end.position`: the previous process assigned the ids below, even if its
-  /// events are lost and the clock was set back. Only before the first append.
+  /// Raises the id of the next event to `end.position`, because the previous process assigned all ids below it. The
+  /// events of these ids may be lost, and the clock may have been set back. Called before the first append only.
   func begin(after end: StreamEnd) {
     formerEnd.store(end.position, ordering: .relaxed)
     formerCountedFrom.store(end.countedFrom ?? .max, ordering: .relaxed)
@@ -488,15 +491,14 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// The number of events that a restored subscription was not sent and that were lost with the previous log. Only
-  /// before the first append.
+  /// The number of events that a restored subscription was not sent and that were lost with the previous log. Called
+  /// before the first append only.
   func eventsLost(from cursor: Cursor) -> UInt64 {
     let end = formerEnd.load(ordering: .relaxed)
     return isNew && cursor.position < end ? end - cursor.position : 0
   }
 
-  /// The gap of a restored subscription whose position changes in this log. Only before the first
-  /// append.
+  /// The gap of a restored subscription whose position changes in this log. Called before the first append only.
   func gap(from cursor: Cursor) -> Gap {
     let (start, end) = (formerCountedFrom.load(ordering: .relaxed), formerEnd.load(ordering: .relaxed))
     guard isNew, start <= cursor.position, cursor.position <= end else { return .unknown }
@@ -512,7 +514,7 @@ final class ServedStream: Sendable {
       position = min(storage.skip(position), storage.endPosition)
       guard cursor.sentBytes > 0 else { return Cursor(position: position) }
       guard position == cursor.position else { return nil }
-      guard position >= storage.firstPosition else { return cursor }  // reported by `fellBehind`
+      guard position >= storage.firstPosition else { return cursor }  // the subscription finds it `overtaken`
       guard position < storage.endPosition,
         unsafe cursor.sentBytes < storage.record(at: position).count - EventLog.stampBytes
       else { return nil }

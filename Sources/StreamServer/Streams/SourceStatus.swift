@@ -6,19 +6,19 @@ import StreamRuntime
 public enum SourceState: Equatable, Sendable {
   /// There is no known problem.
   case healthy
-  /// There is demand, but its upstream's host has no free transfer or is rate-limited: the reason.
+  /// There is demand, but the host of the upstream has no free transfer or is rate-limited; with the reason.
   case waiting(String)
-  /// It fails and is retried: the reason.
+  /// It fails and is retried; with the reason.
   case failing(String)
 }
 
 /// The state of a stream that the hosts of a fleet share.
 public struct FleetStatus: Equatable, Sendable {
-  /// Whether this host fetches the stream, or takes published values in, for all hosts.
+  /// Whether this host leads the stream: it fetches it, or takes published values in, for all hosts.
   public var isLeading: Bool
-  /// The name of the host that does; nil: there is none.
+  /// The name of the leading host; nil: there is none.
   public var leader: String?
-  /// The number of its leadership, which only rises within an epoch.
+  /// The number of the leadership, which only rises within an epoch.
   public var term: UInt64
   /// Rises when the brokers have lost events, and ids continue above a gap.
   public var epoch: UInt64
@@ -27,7 +27,7 @@ public struct FleetStatus: Equatable, Sendable {
   /// Since when this host does not know whether it has the newest event; microseconds since the Unix epoch; nil: it does.
   public var staleSince: UInt64?
 
-  /// A status of all members.
+  /// Creates a status.
   public init(isLeading: Bool, leader: String?, term: UInt64, epoch: UInt64, lag: UInt64, staleSince: UInt64?) {
     (self.isLeading, self.leader, self.term, self.epoch) = (isLeading, leader, term, epoch)
     (self.lag, self.staleSince) = (lag, staleSince)
@@ -36,12 +36,12 @@ public struct FleetStatus: Equatable, Sendable {
 
 /// Whether the brokers of the fleet can be reached.
 public enum FleetConnection: Equatable, Sendable {
-  /// They can.
+  /// The brokers can be reached.
   case connected
-  /// They cannot, or not yet: the reason.
+  /// The brokers cannot be reached, or not yet; with the reason.
   case disconnected(String)
 
-  /// For `$stats`.
+  /// The text in `$stats`.
   var text: String {
     switch self {
     case .connected: "connected"
@@ -74,7 +74,8 @@ public final class SourceStatus: Sendable {
 
   private struct Feed {
     var states = [SourceState](repeating: .healthy, count: Part.allCases.count)
-    /// When a fetch last succeeded, and the one before, in nanoseconds of the monotonic clock; nil: none has.
+    /// When a fetch last succeeded, and when the fetch before it did, in nanoseconds of the monotonic clock; nil: none
+    /// did.
     var fetchedAt: UInt64?
     var formerlyFetchedAt: UInt64?
   }
@@ -83,7 +84,7 @@ public final class SourceStatus: Sendable {
 
   private struct Share {
     var status: FleetStatus?
-    /// The last one that was listed, and the period of its lag.
+    /// The last status that was listed, and the period of its lag.
     var listed: FleetStatus?
     var lagPeriod: UInt64 = 0
     var isSourceAsked = false
@@ -96,18 +97,19 @@ public final class SourceStatus: Sendable {
   /// The bases of a derived stream.
   private let ownDerivation = Locked<Derivation?>(nil)
 
-  /// The closure has a structure of its own: as the value of a generic lock it would be wrapped once more by each access.
+  /// A structure with the closure. A closure that is itself the value of a generic lock is wrapped once more by each
+  /// access.
   private struct UpstreamAccess { var refresh: Refresh? }
 
-  /// Makes the source ask its upstream now. It calls its argument once, on any thread: with why it does not, as a sentence,
-  /// or with nil.
+  /// Makes the source ask its upstream now. Calls its argument once, on any thread: with the reason why the source does
+  /// not ask, as a sentence, or with nil.
   public typealias Refresh = @Sendable (_ completed: @escaping @Sendable (String?) -> Void) -> Void
 
   /// The minimum time between events of `$streams` that show nothing but other lags, in nanoseconds. The exact lag is in
   /// `$stats` and in the metrics.
   static let lagPeriod: UInt64 = 10_000_000_000
 
-  /// Every part is healthy.
+  /// Creates a status in which every part is healthy.
   public init() {}
 
   /// This host's part in a stream that hosts share; nil for others. Thread-safe.
@@ -116,7 +118,7 @@ public final class SourceStatus: Sendable {
     set { share.withLock { $0.status = newValue } }
   }
 
-  /// The same for `$streams`: if nothing but the lag has changed, it is the former one until the next period, which
+  /// `fleet` as `$streams` lists it. A status that differs in nothing but its lag is listed in the next period, which
   /// begins for all streams at the same time. Otherwise every record would be an event of `$streams`. Thread-safe.
   /// - Parameter now: nanoseconds of the monotonic clock.
   func listedFleet(at now: UInt64) -> FleetStatus? {
@@ -169,10 +171,10 @@ public final class SourceStatus: Sendable {
     upstreamAccess.withLock { $0.refresh = refresh }
   }
 
-  /// As set; nil: the source has no upstream. Thread-safe.
+  /// The function of `setRefresh`; nil: the source has no upstream. Thread-safe.
   var refresh: Refresh? { upstreamAccess.withLock { $0.refresh } }
 
-  /// The counters of the source. They are thread-safe, and so are the functions below.
+  /// The figures of the source. This property and the functions below are thread-safe.
   public var upstream: UpstreamFigures { figures.withLock { $0 } }
 
   /// A request is sent, or a program is started.
@@ -225,6 +227,6 @@ public final class SourceStatus: Sendable {
     set { share.withLock { $0.isSourceAsked = newValue } }
   }
 
-  /// Every part is healthy: the source is resubscribed to.
+  /// Makes every part healthy, because the source is resubscribed to.
   func reset() { for part in Part.allCases { set(.healthy, of: part) } }
 }

@@ -13,7 +13,7 @@ public struct KeyedStateStatus: Equatable, Sendable {
 }
 
 extension KeyedState.Incompleteness {
-  /// For clients and operators.
+  /// The sentence for clients and operators.
   public var sentence: String {
     let reason =
       switch cause {
@@ -25,7 +25,7 @@ extension KeyedState.Incompleteness {
   }
 }
 
-/// Reports when the state of a stream becomes incomplete, and when it is complete again: once for each change.
+/// Reports once when the state of a stream becomes incomplete, and once when it is complete again.
 final class StateWatcher: LogReader {
   private weak let stream: ServedStream?
   private let report: @Sendable (ServerReport) -> Void

@@ -6,7 +6,7 @@ public struct Statistics: Equatable, Sendable {
   public var version: String
   /// Whole seconds since the start.
   public var uptimeSeconds: UInt64
-  /// The same, exact, from a monotonic clock. Rates are differences of counters over differences of this.
+  /// Microseconds since the start, by a monotonic clock. Rates are differences of counters over differences of this.
   public var uptimeMicroseconds: UInt64
   /// The number of streams, without system streams.
   public var streams: Int
@@ -32,7 +32,7 @@ public struct Statistics: Equatable, Sendable {
   public var eventsOut: UInt64
   /// Bytes of frames written to clients.
   public var bytesOut: UInt64
-  /// The system calls for these; `eventsOut` divided by it is the average batch.
+  /// The system calls that wrote `bytesOut`; `eventsOut` divided by it is the average batch.
   public var writes: UInt64
   /// Events that were evicted before subscriptions had been sent them.
   public var laggedEvents: UInt64
@@ -42,14 +42,14 @@ public struct Statistics: Equatable, Sendable {
   public var droppedValues: UInt64
   /// For each event loop that serves clients, the time in which it was not waiting.
   public var busyMicroseconds: [UInt64]
-  /// In the order of their names.
+  /// The counters of each stream, in the order of the names.
   public var byStream: [Stream]
 
-  /// One of `streams`.
+  /// The counters of one stream.
   public struct Stream: Equatable, Sendable {
     /// Its name.
     public var name: String
-    /// As in `$streams`.
+    /// The state, as in `$streams`.
     public var state: String
     /// Live subscriptions.
     public var subscribers: Int
@@ -70,7 +70,7 @@ public struct Statistics: Equatable, Sendable {
     public var lag: UInt64?
     /// The time of its newest event, in microseconds since the Unix epoch; nil before the first.
     public var newest: UInt64?
-    /// When the newest event was last known to be the present one: it came, or a fetch found nothing newer. In
+    /// When the newest event was last known to be the present one, because it came or a fetch found nothing newer. In
     /// microseconds since the Unix epoch; nil: unknown.
     public var fresh: UInt64?
     /// Since when nothing has come for longer than `expectEvery`, in microseconds since the Unix epoch; nil: something has.
@@ -81,7 +81,7 @@ public struct Statistics: Equatable, Sendable {
     public var keyedState: KeyedStateStatus?
     /// This host's part in a stream that hosts share; nil for others.
     public var fleet: FleetStatus?
-    /// It is nil until the source has asked an upstream or run a program.
+    /// The figures of the source's upstream; nil until the source has asked an upstream or run a program.
     public var upstream: UpstreamFigures?
     /// Requests for the demand of the readers of its map; nil for a stream that is not mapped.
     public var mapReaders: Int?
@@ -89,7 +89,7 @@ public struct Statistics: Equatable, Sendable {
 }
 
 extension StatisticsSnapshot {
-  /// What the server's own user and root see.
+  /// The snapshot for the server's own user and root.
   init(_ statistics: Statistics) {
     self.init()
     (version, streams) = (statistics.version, UInt64(statistics.streams))
@@ -104,7 +104,7 @@ extension StatisticsSnapshot {
     byStream = statistics.byStream.map(Stream.init)
   }
 
-  /// What other clients see: sums over the streams that they see.
+  /// The snapshot for another client, with sums over the streams that it sees.
   init(version: String, uptimeMicroseconds: UInt64, publishers: Int, byStream: [Statistics.Stream]) {
     func sum(_ count: (Statistics.Stream) -> UInt64) -> UInt64 { byStream.reduce(0) { $0 &+ count($1) } }
     self.init()

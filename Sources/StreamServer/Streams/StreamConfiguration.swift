@@ -11,8 +11,8 @@ public enum OverflowPolicy: Sendable, Equatable {
   /// The oldest events are evicted and the source continues; the `LagPolicy` of subscriptions that fall behind applies.
   case drop
   /// Nothing is dropped: the source waits for the slowest connected subscription. The time in which a subscription
-  /// stalls the source accumulates, less `pace` for each event that it reads, and never below zero: at `timeout` it
-  /// fails. `nil`: never.
+  /// stalls the source is its debt, which each event that it reads reduces by `pace`. A subscription whose debt reaches
+  /// `timeout` fails; nil: none does.
   case block(timeout: Duration?, pace: Duration = .seconds(1))
 
   var ofLog: LogOverflow { self == .drop ? .dropOldest : .waitForSlowest }
@@ -26,15 +26,15 @@ public struct StreamConfiguration: Sendable {
   public var description: String
   /// MIME type of its events; shown in `$streams`.
   public var type: String
-  /// The kind of its source: `timer`, `http`, `publish`; shown in `$streams`.
+  /// The kind of its source, such as `timer`, `http` or `publish`; shown in `$streams`.
   public var source: String
-  /// Events that a new subscription receives first, unless it sets a position.
+  /// The number of events that a new subscription receives first, unless it sets a position.
   public var replay: Int
   /// The limits of the log.
   public var limits: EventLog.Limits
   /// When the source is active.
   public var start: ShareStart
-  /// The default of a subscription.
+  /// The lag policy of a subscription that sets none.
   public var onLag: LagPolicy
   /// What happens when the buffer is full.
   public var overflow: OverflowPolicy
@@ -42,15 +42,16 @@ public struct StreamConfiguration: Sendable {
   public var eventByteLimit: Int?
   /// The maximum time without an event and a successful fetch; beyond it the stream is stale. nil: no limit.
   public var expectEvery: Duration?
-  /// What the keys of its events are, by paths; nil: they have none.
+  /// The definition of the keys of its events; nil: they have none. If it is more than paths, the source brings the
+  /// keys.
   package var key: KeyDefinition?
-  /// Whether its events come to several hosts, of which this one may have them later than others.
+  /// Whether several hosts share the stream. This host may then have an event later than others.
   package var isOfFleet = false
   /// Whether local clients may map its events. Only for a log in memory that drops events.
   package var isMapped = false
-  /// Whether published values that are not JSON texts are refused. Its source must not have such events.
+  /// Whether published values that are not JSON texts are refused. The source must not deliver such events.
   package var requiresJSON = false
-  /// How events that are not JSON are found, where JSON is expected, to be counted.
+  /// How events that are not JSON are found and counted, where JSON is expected.
   package var jsonCheck = JSONCheck.whole
   /// Clients that may subscribe.
   public var read: AccessRules
@@ -83,12 +84,12 @@ extension StreamConfiguration {
   package enum JSONCheck: UInt8, AtomicRepresentable {
     /// Nothing: the source has JSON texts only, or others are expected.
     case none
-    /// The first and the last byte, which cost a publisher's millions of values per second next to nothing.
+    /// The first and the last byte, a check that is cheap enough for millions of published values per second.
     case ends
     case whole
   }
 
-  /// `jsonCheck`, or none where JSON is not expected, or is required.
+  /// `jsonCheck`; `none` where JSON is not expected, and where it is required.
   var effectiveJSONCheck: JSONCheck {
     !requiresJSON && (key != nil || MediaType(type)?.isJSON == true) ? jsonCheck : .none
   }

@@ -7,32 +7,32 @@ import Synchronization
 
 /// The map of a stream: its regions, one after the other, and the pages on which their readers wait.
 ///
-/// The lock of the stream's log guards it: what appends to the log publishes to the region, too, on any thread. No other
-/// writer could see every event before the log evicts it. Readers are woken afterwards, outside of the lock.
+/// The lock of the stream's log guards the map: each append to the log, on any thread, also publishes to the region. No
+/// other writer could see every event before the log evicts it. Readers are woken afterwards, outside of the lock.
 ///
-/// A region's positions are the ids of a log without a hole, and its epoch is the first of these ids: where a hole comes,
-/// another region begins.
+/// A region's positions are the ids of a log without a hole, and its epoch is the first of these ids. After a hole in
+/// the ids, another region begins.
 final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded by the log's lock
   private weak let stream: ServedStream?
   private let name: String
   private let report: @Sendable (ServerReport) -> Void
-  /// Nil after a failure; the next request tries again.
+  /// The present region; nil after a failure, and the next request tries again.
   private var region: MapRegion?
   private var lastGeneration: UInt64 = 0
-  /// Whether something was published or marked since readers were woken.
+  /// Whether something was published or marked since readers were last woken.
   private var hasNews = false
-  /// Regions that were replaced since then.
+  /// The regions that were replaced since then.
   private var former: [MapRegion] = []
   private var failure: SystemError?
-  /// By user.
+  /// The waiting pages by user.
   private var pages: [UInt32: WaitingPage] = [:]
   /// Whether a reader waits without a page.
   private var wakesAlways = false
-  /// Whether who could read the stream before is not to read on.
+  /// Whether present readers may have lost access, so that `change` replaces the region.
   private var isRevoked = false
 
-  /// The most users that have waiting pages for one stream, because each page takes a descriptor; readers of others are
-  /// woken for each batch.
+  /// Maximum number of users that have a waiting page for one stream, because each page takes a descriptor. With more
+  /// users, all readers of the stream are woken for each batch.
   static let mostPages = 16
 
   init(of stream: ServedStream, report: @escaping @Sendable (ServerReport) -> Void) {
@@ -56,7 +56,8 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     if let failure { report(.mapFailed(stream: name, failure)) }
   }
 
-  /// What is to be done outside of the lock, among it releasing former regions.
+  /// Takes what the caller handles outside of the lock: the regions whose readers it wakes, former regions, which it
+  /// thereby releases, and a failure.
   private func takeNews() -> ([MapRegion], [WaitingPage], wakesAlways: Bool, SystemError?) {
     defer { (hasNews, former, failure) = (false, [], nil) }
     guard hasNews else { return ([], [], false, failure) }
@@ -65,7 +66,7 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
 
   // MARK: Under the lock
 
-  /// Publishes what the log has and the region has not.
+  /// Publishes the events that the log has and the region has not.
   private func follow(_ log: EventLog) {
     guard let region, region.state == .live else { return }
     hasNews = true
@@ -83,7 +84,7 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     unsafe region.publish(upTo: end ?? log.endPosition, keeping: log.firstPosition) { unsafe log.record(at: $0) }
   }
 
-  /// Continues in another region; nil: there is no memory for it.
+  /// Replaces the region; nil: there is no other one.
   private func use(_ new: MapRegion?) {
     if let region {
       region.end(as: .replaced)
@@ -93,9 +94,9 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     region = new
   }
 
-  /// A region with the events of a log after its hole. A number above that of any earlier region, in any process, is the time
-  /// in microseconds.
-  /// - Returns: nil after noting the failure.
+  /// Creates a region with the events of a log after its hole. Its generation is above that of any earlier region, also
+  /// in another process, because it is at least the time in microseconds.
+  /// - Returns: nil after recording the failure.
   private func makeRegion(for log: EventLog) -> MapRegion? {
     do throws(SystemError) {
       let new = try Self.region(for: log, of: name, after: lastGeneration)
@@ -118,19 +119,19 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     return region
   }
 
-  /// What a reader gets.
+  /// The answer to a reader's request.
   struct Opened {
     let region: MapRegion
     let page: WaitingPage?
-    /// Where it begins.
+    /// The position at which the reader begins.
     let position: UInt64
-    /// The events between the id from which it resumes and that position; nil: unknown.
+    /// The number of events between the id from which the reader resumes and `position`; nil: unknown.
     let missed: UInt64?
   }
 
   /// - Parameters:
   ///   - replay: the stream's `replay`.
-  ///   - user: of the reader.
+  ///   - user: the reader's user.
   /// - Returns: nil if there is no memory for a region.
   func open(
     _ log: EventLog, from start: SubscribeOptions.Start, replay: Int, for user: UInt32
@@ -155,20 +156,20 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
   /// The generation of the present region; nil: there is none.
   var generation: UInt64? { region?.generation }
 
-  /// The access to the stream has changed: `change` makes another region.
+  /// Marks the region as one to replace, because the access to the stream has changed. `change` makes another one.
   func revoke() { isRevoked = true }
 
-  /// The number of the last region; 0: there was none.
+  /// The generation of the last region; 0: there was none.
   var newestGeneration: UInt64 { lastGeneration }
 
-  /// Another process has had regions up to this generation, and the clock may have been set back since.
+  /// Replaces the region if another process has reached its generation, as it may after the clock was set back.
   func raise(over generation: UInt64, _ log: EventLog) {
     guard generation >= lastGeneration else { return }
     lastGeneration = generation
     use(makeRegion(for: log))
   }
 
-  /// No event follows in this process.
+  /// Ends the region, because no event follows in this process.
   func end(_ log: EventLog) {
     follow(log)
     use(nil)
@@ -176,11 +177,11 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
 
   // MARK: Changes
 
-  /// Continues with a log that does not change meanwhile; the present one, `former`, has all events of that.
+  /// Continues with a log that does not change during the call. The present one, `former`, has all of its events.
   func change(from former: EventLog, to log: EventLog, of shared: SharedLog<EventLog, StreamFailure>) {
     let (isUsable, generation) = shared.read { _, _ in (!isRevoked && region?.state == .live, lastGeneration) }
     if isUsable, former === log { return }
-    // Not under the lock: it copies the events.
+    // Made outside of the lock, because it copies the events.
     let new = Result { () throws(SystemError) in try Self.region(for: log, of: name, after: generation) }
     shared.read { _, _ in
       follow(former)
@@ -191,7 +192,7 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
       case .success(let new) where lastGeneration == generation:
         lastGeneration = new.generation
         use(new)
-      case .success: use(makeRegion(for: log))  // a request has made one meanwhile, with a higher number
+      case .success: use(makeRegion(for: log))  // a request has made one meanwhile, with a higher generation
       case .failure(let error):
         failure = error
         use(nil)

@@ -7,7 +7,7 @@ final class StreamTable: Sendable {
 
   subscript(name: String) -> ServedStream? { streams.withLock { $0[name] } }
 
-  /// Sorted by name.
+  /// All streams, sorted by name.
   var all: [ServedStream] { streams.withLock { $0.values.sorted { $0.name < $1.name } } }
 
   /// - Returns: false when the name is taken.

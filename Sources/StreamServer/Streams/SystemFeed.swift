@@ -6,12 +6,12 @@ import ReplayLog
 import StreamRuntime
 
 /// The feed of a system stream: a value that is computed periodically while the stream has subscriptions, and on
-/// request if the last one is too old, and appended if it has changed.
+/// request if the last value is too old. A value is appended if it differs from the last one.
 ///
-/// With thousands of streams this takes long, so it is done on a separate queue, never on an event loop. The timer
-/// follows the rules of any source: without subscribers or credit it does not run.
+/// With thousands of streams the computation takes long, so it runs on a separate queue, never on an event loop. The
+/// timer follows the rules of any source: without subscribers or credit it does not run.
 final class SystemFeed: Sendable {
-  /// The streams that it shows.
+  /// The streams that the value shows.
   let visibility: Visibility
   private let current: @Sendable () -> [UInt8]
   private let queue: DispatchQueue
@@ -28,8 +28,8 @@ final class SystemFeed: Sendable {
     func isYounger(than age: UInt64) -> Bool { time.map { EventLoop.monotonicNow() - $0 < age } ?? false }
   }
 
-  /// The ring has space for the largest value; the used part of it is limited to this number of values of the current
-  /// size.
+  /// The number of values of the current size to which the used part of the ring is limited. The whole ring has space
+  /// for the largest value.
   private static let heldValues = 8
   private static let smallValueBytes = 8 << 10
 
@@ -49,7 +49,7 @@ final class SystemFeed: Sendable {
   /// Whether the stream's newest event is recent enough to answer a request.
   ///
   /// - Parameters:
-  ///   - worker: the requester, which is called once for all its requests until then.
+  ///   - worker: the requester. `updated` is called once for all of its requests.
   ///   - updated: if the event is not recent enough, called on any thread once it is.
   func isCurrent(
     in stream: ServedStream, for worker: AnyObject, orAfter updated: @escaping @Sendable () -> Void
@@ -85,9 +85,9 @@ final class SystemFeed: Sendable {
       .eraseToAnyPublisher()
   }
 
-  /// Called on the queue.
+  /// Computes the value anew, unless the last update is recent. Called on the queue.
   ///
-  /// - Parameter age: if the last update is younger, there is none; in nanoseconds.
+  /// - Parameter age: the minimum age of the last update, in nanoseconds; below it, there is no new update.
   /// - Returns: the value, if it has changed.
   private func update(for stream: ServedStream, after age: UInt64) -> [UInt8]? {
     let now = EventLoop.monotonicNow()

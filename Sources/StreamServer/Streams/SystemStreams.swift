@@ -6,7 +6,7 @@ import StreamRuntime
 
 /// The part of the system streams that a client sees.
 enum Visibility: Hashable, Sendable {
-  /// Everything: clients of the server's own user, and root.
+  /// Everything, for clients of the server's own user and root.
   case all
   /// Streams that one of these rules admits, and only the number of other clients. The rules are those of the
   /// streams that the client matches, so that clients with equal rights share a view.
@@ -27,10 +27,11 @@ enum Visibility: Hashable, Sendable {
 }
 
 /// The system streams. Clients of the server's own user and root share one view of each, which is in the table of
-/// streams. Other clients get a view of the streams that they may read or write, created on request and shared by equal
-/// rights.
+/// streams. Other clients get a view of the streams that they may read or write. It is created on request, and clients
+/// with equal rights share it.
 final class SystemStreams: Sendable {
-  /// Performs a command of a client; calls its last argument once, on any thread, with nil if it has an effect.
+  /// Performs a command of a client. Calls its last argument once, on any thread, with nil if the command has an
+  /// effect.
   typealias Commands =
     @Sendable (
       ControlCommand, ClientIdentity, _ completed: @escaping @Sendable (RequestFailure?) -> Void
@@ -76,12 +77,13 @@ final class SystemStreams: Sendable {
 
   /// Bytes of a view's ring; a larger value is not appended.
   private static let ringBytes = 16 << 20
-  /// Maximum number of views besides the complete ones, and those of clients that match no rule but `*`.
+  /// Maximum number of views besides the complete ones. The views of clients that match no rule but `*` are created
+  /// even at this limit.
   fileprivate static let viewLimit = 64
   /// How long a view without subscriptions is kept, in nanoseconds.
   private static let viewLifetime: UInt64 = 60_000_000_000
 
-  /// - Parameter maximumAge: of an event that answers a request.
+  /// - Parameter maximumAge: the maximum age of an event that answers a request.
   init(maximumAge: Duration) {
     self.maximumAge = maximumAge
     queue = DispatchQueue(label: "system streams")
@@ -95,7 +97,7 @@ final class SystemStreams: Sendable {
     metrics.setRenderer { [queue] key, completed in render(key, queue, completed) }
   }
 
-  /// Sets what performs commands.
+  /// Sets the function that performs commands.
   func setCommands(_ commands: @escaping Commands) { state.withLock { $0.commands = commands } }
 
   func perform(
@@ -110,7 +112,7 @@ final class SystemStreams: Sendable {
   /// - Parameters:
   ///   - read: the clients that may read it.
   ///   - render: the value for a visibility, as JSON. Called on the queue.
-  /// - Returns: the complete view; nil, with `errno` set, without memory for its log.
+  /// - Returns: the complete view; nil, with `errno` set, if there is no memory for its log.
   func add(
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules,
     render: @escaping @Sendable (Visibility) -> [UInt8]
@@ -178,7 +180,8 @@ final class SystemStreams: Sendable {
 
   /// The view of a system stream for a visibility.
   ///
-  /// - Parameter former: a view that is not returned, because another one has higher ids; nil: any.
+  /// - Parameter former: a view that must not be returned, because its ids are too low for the client; nil: each may
+  ///   be.
   /// - Returns: nil at the limit of views.
   func view(of name: String, _ visibility: Visibility, inPlaceOf former: ServedStream? = nil) -> ServedStream? {
     let key = Key(name: name, visibility: visibility)
@@ -257,6 +260,7 @@ extension SystemStreams.State {
 }
 
 extension StreamServer {
-  /// Maximum views of system streams, each of which has a descriptor: the complete ones, those of every client, and others.
+  /// Maximum number of views of system streams, each of which has a descriptor. The complete views and those of
+  /// `Visibility.everyone` are counted in addition to the limit.
   package static let maximumViewCount = SystemStreams.viewLimit + 10
 }

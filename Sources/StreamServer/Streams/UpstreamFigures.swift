@@ -12,10 +12,10 @@ public struct UpstreamFigures: Equatable, Sendable {
   public var latency = Histogram()
   /// When the upstream last answered with success (2xx or 304), in microseconds since the Unix epoch; nil: never.
   public var lastAnswer: UInt64?
-  /// When the next attempt is due, in the same unit; nil: one is under way, or there is no demand.
+  /// When the next attempt is due, in microseconds since the Unix epoch; nil: one is under way, or there is no demand.
   public var nextAttempt: UInt64?
 
-  /// Nothing has happened.
+  /// Creates figures of a source that has done nothing.
   public init() {}
 
   /// Adds what an earlier source of the stream has done.
@@ -30,14 +30,15 @@ public struct UpstreamFigures: Equatable, Sendable {
 
   /// Counts of durations.
   public struct Histogram: Equatable, Sendable {
-    /// The upper bounds, inclusive, in microseconds: those that Prometheus' client libraries have by default.
+    /// The upper bounds of the buckets, inclusive, in microseconds: the defaults of Prometheus' client libraries.
     public static let bounds: [UInt64] = [
       5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
     ]
 
-    /// The number of durations up to each bound and above the one before; the last one is of those above all.
+    /// The number of durations in each bucket: above the previous bound, up to the bucket's own. The last has no upper
+    /// bound.
     public private(set) var counts = [UInt64](repeating: 0, count: bounds.count + 1)
-    /// Microseconds of all durations.
+    /// The sum of all durations in microseconds.
     public private(set) var sum: UInt64 = 0
 
     mutating func add(_ microseconds: UInt64) {
