@@ -33,7 +33,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   /// The numbers in the last status line.
   private var lastLoad = (streams: 0, subscribers: 0)
   private var lastFleet: FleetConnection?
-  /// The report on the configuration that is served.
+  /// The report on the served configuration.
   private var report: ConfigurationReport
   private var ownSocket: String?
   private var streams: RunningStreams?
@@ -43,17 +43,17 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var isLeaving = false
   private var handsOver = false
 
-  /// Maximum time for the events that throttles hold, before a stop begins.
+  /// Maximum time to pass on the events that throttles hold, before a stop begins.
   private static let heldTime = Duration.seconds(1)
   /// Maximum time of a stop, short enough that systemd needs no extension.
   private static let stopTime = Duration.seconds(4)
-  /// The part of it after which source programs are killed.
+  /// The part of `stopTime` after which source programs are killed.
   private static let programTime = Duration.seconds(2)
-  /// The time after that for writing events to the disk.
+  /// The time after the stop for writing events to the disk.
   private static let diskTime = Duration.seconds(3)
   /// Without a watchdog, the update period of the rate in the status line.
   private static let statusPeriod = Duration.seconds(10)
-  /// Free memory that the allocator may keep from one such time to the next.
+  /// Free memory that the allocator may keep after each update of the watchdog or of the status line.
   private static let cachedBytes = 8 << 20
   /// Maximum delay of the stream and subscriber counts in the status line.
   private static let loadPeriod = Duration.seconds(1)
@@ -62,7 +62,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   /// - Parameters:
   ///   - source: the configuration, from `path`, or its last valid version.
   ///   - path: the file for a reload.
-  ///   - report: of the configuration.
+  ///   - report: the report on the configuration.
   ///   - passed: the service manager's descriptors; now owned by the daemon.
   ///   - stored: stores the configuration for the next process.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`: the machine lacks a resource.
@@ -124,7 +124,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       self.logControl = logControl
     }
     manager.notify(.ready, .status(status()))
-    // No later step can fail where another process would succeed, and nothing was read or written so far.
+    // No later step can fail where another process would succeed. So far, no connection was read or written.
     if let connections {
       manager.flush(within: .seconds(1))
       ConnectionHandover.release(connections.names, from: manager)
@@ -147,7 +147,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
 
   // MARK: Parts
 
-  /// Returns when every connection is back on its loop.
+  /// Restores connections. Returns when each of them is on its loop.
   private func restore(_ connections: SavedConnections) {
     let done = DispatchSemaphore(value: 0)
     server.restore(connections) { done.signal() }
@@ -179,7 +179,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
     if limits.connections > most {
-      // The default is what a large machine can have: that a smaller one has less is no news.
+      // The default is meant for large machines, so a smaller limit is worth a notice only if the number was chosen.
       let isChosen = limits.connections != ServerLimits().connections
       journal.write(
         .limitReached, isChosen ? .notice : .debug,
@@ -190,8 +190,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     return limits
   }
 
-  /// Dispatch opens the descriptors of its timers with the first timer of each clock, and traps when there are none
-  /// left. No timer goes by the time of day: with a clock after the year 2116 Dispatch would never fire it.
+  /// Starts a timer, with which Dispatch opens the descriptors of its timers. Without free descriptors, a later first
+  /// timer would trap. No timer uses the wall clock: with a time after the year 2116, Dispatch would never fire it.
   private static func openTimers() {
     let fired = DispatchGroup()
     fired.enter()
@@ -271,7 +271,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private func leaveFleet() {
     guard !isLeaving else { return }
     isLeaving = true
-    // Other hosts take over at once, and values that were published here are stored.
+    // After this, other hosts take over at once, and values that were published here are stored.
     guard let fleet else { return stopParts() }
     fleet.leave { [self] in loop.execute { self.stopParts() } }
   }
@@ -284,7 +284,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     if handsOver {
       let room = manager.storeLimit - stored.count - sockets.storedCount - (streams?.storedLogCount ?? 0)
       server.save { [manager, journal, sources] saved in
-        // Until then its programs have had values of publishers.
+        // Programs run until here, because values of publishers pass through them.
         sources.stop(within: Self.programTime) { parts.leave() }
         ConnectionHandover.save(saved, with: manager, room: room, journal)
         parts.leave()

@@ -4,7 +4,7 @@ import StreamServer
 
 /// The number of descriptors that clients may use, so that the daemon's own are always available.
 struct DescriptorBudget: Equatable {
-  /// RLIMIT_NOFILE.
+  /// The limit of open descriptors (RLIMIT_NOFILE).
   let limit: Int
   /// Descriptors open at the start: standard streams and those that the service manager passes.
   let openCount: Int
@@ -13,7 +13,8 @@ struct DescriptorBudget: Equatable {
   /// system streams, the state folder, files of the configuration and of users (6), the handover (8); a reserve of a
   /// dozen; and the connections over a limit that wait for their answer.
   private static let ownCount = 40 + RefusedConnections.capacity
-  /// Besides, if there are few: each view of a system stream has one.
+  /// One descriptor for each view of a system stream. Reserved like those of sources: if descriptors are few, not in
+  /// full.
   private static let viewCount = StreamServer.maximumViewCount
 
   /// Descriptors of one event loop.
@@ -30,10 +31,10 @@ struct DescriptorBudget: Equatable {
     return DescriptorBudget(limit: Int(clamping: limit.rlim_cur), openCount: countOpen())
   }
 
-  /// The largest `max_connections` that leaves the daemon what it needs. Sources reach their maximum rarely: if
-  /// descriptors are few, sources leave half of them to clients, and a source without a descriptor fails and retries.
+  /// The largest `max_connections` that leaves the daemon what it needs. If descriptors are few, clients get half of
+  /// the free ones: sources rarely reach their maximum, and a source without a descriptor fails and retries.
   ///
-  /// - Parameter loops: event loops that serve clients.
+  /// - Parameter loops: the number of event loops that serve clients.
   /// - Throws: when not even one client can be served.
   func connectionLimit(for streams: [Configuration.Stream], loops: Int) throws(SystemError) -> Int {
     let mapped = streams.count { $0.map }
@@ -51,7 +52,7 @@ struct DescriptorBudget: Equatable {
   /// Maximum descriptors of one stream besides its log: another log, while it is replaced; and its processes,
   /// transfers, idle connections, and name lookups.
   private static func most(_ stream: Configuration.Stream) -> Int {
-    var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region is replaced, too
+    var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region may be replaced, too
     switch stream.source {
     case .http: count += 6
     case .exec: count += 8

@@ -1,15 +1,15 @@
-/// Decides which failures and recoveries of one thing the journal has: the start of a failure, and the recovery. While
-/// they follow each other, the journal has one note in a minute, with the number of failures. Knows no clock; times are
-/// those of the caller.
+/// Decides which failures and recoveries of one thing have a note in the journal: the start of a failure, and the
+/// recovery. While failures and recoveries alternate, there is one note in a minute, with the number of failures. Knows
+/// no clock; times are those of the caller.
 struct FailureNotes {
   enum Note: Equatable {
     /// A failure has begun.
     case began
-    /// Another failure, in a row or while notes are held back.
+    /// A failure after another one, or while notes are held back.
     case repeated
-    /// Failures of the last minute, which had no note of their own.
+    /// The failures of the last minute, which had no note of their own.
     case many(Int, last: String)
-    /// Nothing fails any more: the failures since it began.
+    /// Nothing fails any more; with the number of failures since they began.
     case ended(Int)
   }
 
@@ -18,7 +18,7 @@ struct FailureNotes {
 
   /// Whether the last attempt has failed.
   private var isFailing = false
-  /// Failures since the note that they began.
+  /// Failures since the last note of a recovery.
   private var count = 0
   /// Failures since the last note, and the reason of the last one.
   private var unnoted = (count: 0, last: "")
@@ -32,7 +32,7 @@ struct FailureNotes {
   var due: Duration? { isHeldBack ? end : nil }
 
   /// Call `passed` before, with the same time.
-  /// - Parameter number: of failures, for the same reason.
+  /// - Parameter number: the number of failures, all for this reason.
   mutating func failed(_ reason: String, count number: Int = 1, at now: Duration) -> Note {
     defer { isFailing = true }
     count += number
@@ -53,7 +53,7 @@ struct FailureNotes {
     return isHeldBack ? nil : ended(at: now)
   }
 
-  /// Time has passed.
+  /// Returns the note that is due by now; nil: there is none.
   mutating func passed(at now: Duration) -> Note? {
     guard let end, now >= end else { return nil }
     guard isHeldBack else {
@@ -64,7 +64,8 @@ struct FailureNotes {
       isHeldBack = false
       return ended(at: now)
     }
-    // Without a recovery it fails for long, which the journal has by now.
+    // Without a recovery since the last note, the failure lasts. The journal has it by now, so notes are no longer held
+    // back.
     isHeldBack = hasRecovered
     hasRecovered = !isFailing
     let failures = unnoted

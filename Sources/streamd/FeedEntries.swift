@@ -3,9 +3,9 @@ import StreamServer
 import StreamSources
 import Systemd
 
-/// Turns the reports of a stream's source and pipeline into journal entries. What fails and recovers again and again has
-/// one entry in a minute (`FailureNotes`); at the level debug, each failure has one. Knows no clock; times are those of
-/// the caller.
+/// Turns the reports of a stream's source and pipeline into journal entries. If failures and recoveries alternate, they
+/// have one entry in a minute (`FailureNotes`). At the level debug, each failure has one. Knows no clock; times are
+/// those of the caller.
 struct FeedEntries {
   /// Why an event was removed by `validate`.
   static let noJSON = "it is not JSON, which the stream requires (validate)"
@@ -30,7 +30,7 @@ struct FeedEntries {
     let before = passed(at: now)
     switch report {
     case .failing(let reason, _, let pause):
-      _ = waits.recovered(at: now)  // the failure says that it no longer waits
+      _ = waits.recovered(at: now)  // a source that fails no longer waits
       return before + [failure(source.failed(reason, at: now), reason, nextIn: pause)]
     case .waiting(let reason):
       return before + [wait(waits.failed(reason, at: now), reason)]
@@ -75,7 +75,7 @@ struct FeedEntries {
     }
   }
 
-  /// Time has passed.
+  /// Returns the entries that are due by now.
   mutating func passed(at now: Duration) -> [Journal.Entry] {
     [
       source.passed(at: now).map { failure($0, "") }, waits.passed(at: now).map { wait($0, "") },

@@ -51,7 +51,7 @@ final class FeedReports: Sendable {
     write { $0.take(report, at: $1) }
   }
 
-  /// Writes the entries of a report, and wakes up for those that are due later.
+  /// Writes the entries of a report, and schedules those that are due later.
   private func write(_ change: (inout FeedEntries, Duration) -> [Journal.Entry]) {
     let now = Duration.nanoseconds(EventLoop.monotonicNow())
     let (written, due) = entries.withLock { entries in

@@ -2,9 +2,9 @@ import Glibc
 import StreamRuntime
 import Systemd
 
-/// Serves the log level on the bus, on an event loop, while the loop runs. Reconnects if there is no bus or the connection
-/// closes: soon after it was served, as the bus is then being restarted, and otherwise now and then. Confined to the loop's
-/// thread.
+/// Serves the log level on the bus, on an event loop, while the loop runs. Connects again if there is no bus or the
+/// connection closes: soon if the level was served a short time ago, because the bus is then being restarted, otherwise
+/// once a minute. Confined to the loop's thread.
 final class LogControlWatch: EventLoop.Handler {
   private let journal: Journal
   private let loop: EventLoop
@@ -12,11 +12,11 @@ final class LogControlWatch: EventLoop.Handler {
   private var registration: EventLoop.Registration?
   private var timer: TimerID?
 
-  /// When it was served the last time.
+  /// When the log level was last served, in nanoseconds of the monotonic clock.
   private var servedAt: UInt64?
 
   private static let retryPeriod = Duration.seconds(60)
-  /// The period for a minute after it was served.
+  /// The retry period during a minute after the log level was served.
   private static let soon = Duration.milliseconds(500)
 
   init(_ journal: Journal, on loop: EventLoop) {
@@ -24,7 +24,7 @@ final class LogControlWatch: EventLoop.Handler {
     connect()
   }
 
-  /// Waits until it is served, or cannot be; before the loop runs.
+  /// Waits until the log level is served, or cannot be. Called before the loop runs.
   func settle(within timeout: Duration) {
     let end = EventLoop.monotonicNow() + UInt64(timeout.wholeNanoseconds)
     while let control, !control.isServed, case let now = EventLoop.monotonicNow(), now < end {

@@ -5,12 +5,12 @@ import StreamRuntime
 import Synchronization
 import Systemd
 
-/// The logs of the configured streams: restored from an earlier process, or new, and stored by each stream's `keep`. A
-/// log that cannot be stored there is in memory, which the journal reports.
+/// The logs of the configured streams, restored from an earlier process or new. Each is stored where the stream's
+/// `keep` says. A log that cannot be stored there is in memory, which the journal reports.
 ///
 /// Confined to one thread at a time.
 final class LogStore {
-  /// A stream's log, and its remark for `$streams`.
+  /// A stream's log, and the stream's remark for `$streams`.
   struct StoredLog {
     let log: EventLog
     var remark: String?
@@ -37,7 +37,7 @@ final class LogStore {
   private var notHeld: [String] = []
   /// The service manager's name of each stream's log.
   private var storedNames: [String: String] = [:]
-  /// Whether a log was sent to the service manager that may not have arrived there.
+  /// Whether the service manager may not have received every log that was sent to it.
   private var isStoring = false
   /// Whether the service manager has left messages unread for `storeTime` since the last `finish`.
   private var isManagerLate = false
@@ -50,12 +50,12 @@ final class LogStore {
   private static let namePrefix = "log-"
   /// Descriptors of the service manager's store that are reserved for other uses than logs.
   static let reservedDescriptors = 16
-  /// Maximum time to read, check or write a part of a log: above all, to write a new one to the disk.
+  /// Maximum time to read, check or write a part of a log. Writing a new log to the disk takes longest.
   private static let workTime = Duration.seconds(120)
   /// Maximum time to wait until the service manager has received a log.
   private static let storeTime = Duration.seconds(1)
 
-  /// - Parameter stored: all of them are taken; unusable ones are removed from the service manager.
+  /// - Parameter stored: the service manager's descriptors. All are taken; unusable ones are removed from the manager.
   init(
     _ server: Configuration.Server, stored: [PassedDescriptors.Stored], manager: ServiceManager, journal: Journal
   ) {
@@ -76,7 +76,8 @@ final class LogStore {
   }
 
   /// Locks the state directory, if streams need it.
-  /// - Throws: another daemon uses it. Whatever else is wrong with it concerns single streams, which are then in memory.
+  /// - Throws: `FolderInUse` if another daemon uses it. Other errors affect single streams, whose events are then in
+  ///   memory.
   func lockFolder(for streams: [Configuration.Stream]) throws(FolderInUse) {
     guard isOwnFolder || streams.contains(where: { $0.keep == .disk }) else { return }
     do throws(LogRefusal) {
@@ -91,7 +92,7 @@ final class LogStore {
     let description: String
   }
 
-  /// The remark of `--check` on the folder; nil: none.
+  /// The remark of `--check` on the state directory; nil: there is none.
   static func remark(on configuration: Configuration) -> String? {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
@@ -99,12 +100,12 @@ final class LogStore {
     return "\(path) does not exist, but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
   }
 
-  /// The state directory of the configuration or the unit.
+  /// The state directory that the configuration or the unit sets; nil: neither does.
   private static func ownFolder(_ server: Configuration.Server) -> String? {
     server.state ?? variable("STATE_DIRECTORY").map { String($0.prefix { $0 != ":" }) }
   }
 
-  /// Notifies at most once a second.
+  /// A function that extends the service manager's timeout, at most once a second.
   private static func progress(to manager: ServiceManager) -> () -> Void {
     var next = EventLoop.monotonicNow() + 1_000_000_000
     return {
@@ -130,7 +131,7 @@ final class LogStore {
     heldCount.add(1, ordering: .relaxed)
     do {
       let new = Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor, progress: progress))
-      // Both exist when the daemon was killed while replacing one by the other.
+      // A stream has two logs if the daemon was killed while replacing one by the other.
       if let old = held.updateValue(new, forKey: new.remains.stream) {
         let worse = old.remains.endPosition > new.remains.endPosition ? new : old
         if worse.name == new.name { held[new.remains.stream] = old }
@@ -150,7 +151,8 @@ final class LogStore {
 
   private func release(_ held: Held?) { release(stored: held?.name) }
 
-  /// - Parameter former: the name of the log that it replaces, to be released next; its descriptor counts as free.
+  /// - Parameter former: the name of the log that this one replaces. It is released next, so its descriptor counts as
+  ///   free.
   private func hold(_ log: EventLog, of stream: String, inPlaceOf former: String? = nil) {
     guard manager.storeLimit > 0 else { return }
     guard storedCount - (former == nil ? 0 : 1) + Self.reservedDescriptors < manager.storeLimit else {
@@ -164,10 +166,10 @@ final class LogStore {
     isStoring = true
   }
 
-  /// Waits until the service manager has received the logs that were sent to it. Before that a kill loses what is only
-  /// there: no event may be appended to such a log, and no file removed that it replaces.
+  /// Waits until the service manager has received the logs that were sent to it. Until then, a kill loses events that
+  /// are only in such a log: none may be appended to it, and the file that it replaces must not be removed.
   ///
-  /// - Returns: false if the manager is late. It is waited for once per `finish`.
+  /// - Returns: false if the manager is late. Later calls then do not wait, until `finish`.
   @discardableResult func confirm() -> Bool {
     guard isStoring else { return true }
     isStoring = !manager.flush(within: isManagerLate ? .zero : Self.storeTime)
@@ -181,7 +183,8 @@ final class LogStore {
     manager.removeStored(name)
   }
 
-  /// Releases logs without a stream, and reports which logs are not kept. Called after the last stream, each time.
+  /// Releases logs without a stream, and reports which logs are not kept. Called after the last stream of a start or
+  /// reload.
   func finish() {
     folder.flushIDs()
     for held in held.values { release(held) }
@@ -277,10 +280,10 @@ final class LogStore {
     return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
-  /// The log of a stream whose `buffer`, `keep` or `share` has changed, with the events that fit, and with their ids; without
-  /// events if the stream has become a shared one.
+  /// The log of a stream that needs another one, as `ConfigurationDifference.Change.hasOtherLog` says. It has the
+  /// events that fit, with their ids, but none if the stream was not shared with other hosts and now is.
   ///
-  /// - Parameter old: the stream's log so far; must not be changed during the call.
+  /// - Parameter old: the stream's log so far; it must not change during the call.
   /// - Throws: `SystemError` when there is no memory for it; nothing has changed then.
   func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
     let kept = try makeLog(of: stream, insteadOf: old)
@@ -343,7 +346,7 @@ final class LogStore {
   }
 
   /// - Parameters:
-  ///   - newer: replaces the file's content.
+  ///   - newer: a log that replaces the file's content; nil: the file has the newest events.
   ///   - refusal: why the existing file cannot be restored.
   private func logInFile(
     of stream: Configuration.Stream, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?,
@@ -371,7 +374,7 @@ final class LogStore {
   }
 
   /// Renames a file that cannot be used, and reports it.
-  /// - Throws: when it keeps its name.
+  /// - Throws: when the file keeps its name.
   private func setAside(_ stream: String, _ refusal: LogRefusal, effect: String = "") throws(LogRefusal) {
     guard case .setAside(let suffix) = refusal.remedy else { throw refusal }
     let name = try folder.setAside(stream, suffix)
@@ -394,7 +397,7 @@ final class LogStore {
   /// Writes all logs on disk and closes them. No append may follow.
   ///
   /// - Parameter queue: the queue that used the logs last.
-  /// - Returns: false at the timeout; the disk then lacks only the last moments.
+  /// - Returns: false at the timeout; the disk then lacks the last moments only.
   @discardableResult func close(within timeout: Duration, on queue: DispatchQueue) -> Bool {
     nonisolated(unsafe) let store = self  // only the queue's thread uses it now
     let done = DispatchSemaphore(value: 0)

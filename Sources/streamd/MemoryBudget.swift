@@ -4,13 +4,13 @@ import ReplayLog
 
 /// Compares the process's memory limit with the maximum of all streams' buffers.
 struct MemoryBudget: Equatable {
-  /// Bytes.
+  /// The limit in bytes.
   let limit: Int
   /// The origin of the limit, for a message.
   let reason: String
 
-  /// A buffer uses memory as it fills, and most are never full: exceeding the limit can be right, but only up to this
-  /// factor.
+  /// The factor by which buffers may exceed the limit. A buffer uses memory as it fills, and most buffers are never
+  /// full.
   static let overcommitment = 4
 
   /// The lowest of the machine's memory and the limits of the process's control groups.
@@ -30,7 +30,7 @@ struct MemoryBudget: Equatable {
   /// - Parameters:
   ///   - groups: the content of /proc/self/cgroup: `0::/path` in the unified hierarchy, `4:memory:/path` in an older
   ///     one.
-  ///   - root: their mount point.
+  ///   - root: the mount point of the control groups.
   /// - Returns: nil if there is no limit, or none can be read.
   static func groupLimit(_ groups: String, root: String) -> Int? {
     var limits: [Int] = []
@@ -59,7 +59,8 @@ struct MemoryBudget: Equatable {
     return limits.min()
   }
 
-  /// Maximum bytes of the buffers in memory. Buffers on disk are in the page cache, which the kernel can reclaim.
+  /// Maximum bytes of the buffers in memory and of the maps. Buffers on disk are in the page cache, which the kernel
+  /// can reclaim.
   static func demand(of streams: [Configuration.Stream]) -> Int {
     streams.filter { $0.keep != .disk }.reduce(0) { sum, stream in
       let limits = EventLog.Limits(stream)
@@ -72,7 +73,7 @@ struct MemoryBudget: Equatable {
   /// The assessment of a configuration.
   enum Verdict: Equatable {
     case fits
-    /// More than the limit, but possibly intended.
+    /// The buffers exceed the limit, possibly by intention; with the remark.
     case overcommits(String)
     case refused(String)
   }
@@ -96,7 +97,7 @@ struct MemoryBudget: Equatable {
       : .overcommits("\(excess); server.memory sets a limit")
   }
 
-  /// With one decimal, rounded down.
+  /// A size with one decimal, rounded down.
   private static func written(_ bytes: Int) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)]
     let (unit, shift) = units.first { bytes >> $0.1 > 0 } ?? ("KiB", 10)

@@ -11,7 +11,7 @@ import Systemd
 ///
 /// - Parameters:
 ///   - path: the main file of the configuration.
-///   - summary: its first error, for those clients that may read the files.
+///   - summary: the first error of the configuration, for clients that may read its files.
 func refuseClients(from sockets: [PassedDescriptors.Listener], of path: String, _ summary: String) {
   guard !sockets.isEmpty, let loop = try? EventLoop(name: "streamd") else { return }
   let refused = RefusedConnections(on: loop)

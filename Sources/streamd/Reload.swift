@@ -33,9 +33,9 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   private static let changeTimeout = Duration.seconds(2)
 
   /// - Parameters:
-  ///   - path: the file.
+  ///   - path: the configuration's main file.
   ///   - configuration: the configuration in effect.
-  ///   - report: of the configuration.
+  ///   - report: the report on the configuration.
   ///   - stored: stores the configuration for the next process.
   ///   - show: shows the report after a reload, and returns the status line for the service manager.
   init(

@@ -19,9 +19,9 @@ final class RunningStreams: @unchecked Sendable {
     let takesValues: Bool
     /// The place of its source program: a new program waits for the previous one.
     let place: ProgramPlace
-    /// The event that its throttle holds back; nil: it has no throttle.
+    /// The event that the stream's throttle holds back; nil: it has no throttle.
     let hold: ThrottleHold?
-    /// Whether the fleet does not have it yet.
+    /// Whether the fleet does not have the feed yet.
     var isNew = true
 
     var activePublishSource: PublishSource? { takesValues ? publishSource : nil }
@@ -54,7 +54,7 @@ final class RunningStreams: @unchecked Sendable {
     shareStreams(streams)
   }
 
-  /// Lets the fleet feed its streams, of which those of `feeds` are new.
+  /// Passes the shared streams to the fleet, each with its source if the feed is new.
   private func shareStreams(_ streams: [Configuration.Stream]) {
     guard let fleet else { return }
     fleet.setStreams(
@@ -76,7 +76,7 @@ final class RunningStreams: @unchecked Sendable {
   func apply(_ difference: ConfigurationDifference) throws {
     dispatchPrecondition(condition: .onQueue(queue))
     let added = try makeLogs(of: difference.added.basesFirst)
-    // The source counts what is held as taken, and published values are confirmed.
+    // For its source a held event counts as taken, and for its publisher as confirmed. The logs must have it first.
     let renewed = Self.renewed(by: difference)
     let ending = difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name)
     let holds = (ending + renewed.map(\.name) + difference.removed).compactMap { feeds[$0]?.hold }
@@ -99,9 +99,9 @@ final class RunningStreams: @unchecked Sendable {
     let others = renewed.filter { !changed.contains($0.name) }.map {
       StreamChange(StreamConfiguration($0), feed: replaceFeed(of: $0))
     }
-    // Before the streams of clients with a new token, which otherwise would be refused.
+    // Set before the streams change: a client with a new token would be refused otherwise.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
-    // A changed stream may be made of them.
+    // Added before the others change, because a changed stream may be derived from an added one.
     for (stream, kept) in added { try add(stream, kept) }
     let failures = server.change(changes + others, removing: difference.removed)
     for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
@@ -119,13 +119,15 @@ final class RunningStreams: @unchecked Sendable {
     if let count = difference.maxPerHost { sources.setTransfersPerHost(count) }
   }
 
-  /// Lets the streams' logs have what their throttles hold, from now on: the daemon stops. Thread-safe.
-  /// - Parameter completed: called on any thread.
+  /// Passes the events that throttles hold to the streams' logs, and later ones at once, because the daemon stops.
+  /// Thread-safe.
+  /// - Parameter completed: called on any thread, when the logs have the events.
   func passHeld(completed: @escaping @Sendable () -> Void) {
     queue.async { [self] in sources.open(feeds.values.compactMap(\.hold), completed: completed) }
   }
 
-  /// Returns when the logs have what these throttles hold, or when the source thread is late, as it may have stopped.
+  /// Returns when the logs have the events that these throttles hold, or after a second: the source thread may have
+  /// stopped.
   private func passHeld(_ holds: [ThrottleHold]) {
     guard !holds.isEmpty else { return }
     let done = DispatchSemaphore(value: 0)
@@ -136,7 +138,8 @@ final class RunningStreams: @unchecked Sendable {
   /// Writes all logs on disk and closes them. Called on the main thread, when there are no subscribers; no append may
   /// follow.
   func close(within timeout: Duration) {
-    // What throttles held was confirmed to its publishers. It waits if a subscriber had not read what it replaces.
+    // An event that a throttle held was confirmed to its publisher. It waits for space if the log is full of unread
+    // events.
     queue.async { [self] in
       for (name, feed) in feeds where feed.hold != nil { server.storeOverflow(of: name) }
     }
@@ -164,8 +167,9 @@ final class RunningStreams: @unchecked Sendable {
     if let remark = kept.remark { server.setRemark(remark, of: stream.name) }
   }
 
-  /// Derived streams with a base that gets another source or log, which subscribes to its source anew. They subscribe to it
-  /// anew, too, whether they have ended with it or not: else one could end while it goes on.
+  /// Derived streams with a base that gets another source or log, and so subscribes to its source anew. They subscribe
+  /// to the base anew as well, also if they have ended with it. Otherwise a derived stream could end while its base
+  /// continues.
   private static func renewed(by difference: ConfigurationDifference) -> [Configuration.Stream] {
     var names = Set(difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name))
     return difference.streams.basesFirst.filter { stream in
@@ -181,13 +185,13 @@ final class RunningStreams: @unchecked Sendable {
       source: upstream(of: stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
   }
 
-  /// What the stream's log subscribes to.
+  /// The publisher to which the stream's log subscribes.
   private func upstream(of stream: Configuration.Stream, _ feed: Feed) -> AnyPublisher<EventBatch, StreamFailure> {
     if stream.share == .fleet, let fleet { return fleet.demand(of: stream.name).eraseToAnyPublisher() }
     return source(of: stream, feed).eraseToAnyPublisher()
   }
 
-  /// Creates the stream's feed, which replaces an existing one.
+  /// Creates the stream's feed, in place of an existing one.
   private func makeFeed(of stream: Configuration.Stream) -> Feed {
     let former = feeds[stream.name]
     let feed = Feed(
@@ -214,7 +218,8 @@ final class RunningStreams: @unchecked Sendable {
     }
     let checkpoint: @Sendable (Bool) -> Checkpoint? = { [weak server, weak fleet] isOfEvent in
       let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
-      // The fleet's is newer. A host without events has none that a page could be unchanged from.
+      // The fleet's checkpoint is newer. A host without an event uses none, because it needs the page even if the page
+      // is unchanged.
       if isOfEvent, own == nil { return nil }
       return fleet?.checkpoint(of: name) ?? own
     }

@@ -51,7 +51,7 @@ extension HTTPTrust {
 }
 
 extension Configuration.NamedValue.Value {
-  /// Possibly a secret.
+  /// The value itself, which may be a secret.
   var content: String {
     switch self {
     case .plain(let value): value

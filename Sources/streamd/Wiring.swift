@@ -1,5 +1,5 @@
-// Converts the configuration's values to those of the other modules. Each module has its own types, so that none
-// depends on the file.
+// Converts the configuration's values to those of the other modules. Each module has its own types, so that no module
+// depends on the form of the configuration.
 
 import Dispatch
 import Events
@@ -51,7 +51,7 @@ extension EventLog.Limits {
       keys: stream.maxKeys, bytes: stream.stateBytes, keyDigest: key.digest, key: EventKeyReader(key).map(Self.keys))
   }
 
-  /// Reads the keys of stored events.
+  /// A function that reads the key of a stored event.
   private static func keys(
     _ reader: EventKeyReader
   ) -> @Sendable (_ event: UnsafeRawBufferPointer) -> EventKey? {
@@ -80,7 +80,7 @@ extension SourceState {
 }
 
 extension RefreshRefusal {
-  /// For the client that has asked, after the stream's name.
+  /// The reason as the client that requested the refresh receives it, after the stream's name.
   var sentence: String {
     switch self {
     case .noDemand: "no subscriber with credit wants an event"
@@ -110,15 +110,15 @@ extension Configuration.Stream {
   /// Whether nothing between a source and the stream's log holds an event back.
   var isDirect: Bool { transform == JQTransform() && throttle == nil && share != .fleet }
 
-  /// Whether events of its source are dropped that are not JSON; published values are refused before.
+  /// Whether events of the source that are not JSON are dropped. Published values are refused before.
   var validatesSource: Bool { validate == .json && source != .publish }
 
   /// The operators between a source and the stream's log: validate, jq, distinct, throttle.
   ///
   /// - Parameters:
-  ///   - checkpoint: in the stream's log.
-  ///   - sinceLast: the time since the stream's last event, of all hosts.
-  ///   - hold: what throttle holds.
+  ///   - checkpoint: returns the checkpoint in the stream's log, or that of the fleet.
+  ///   - sinceLast: returns the time since the stream's last event, of all hosts.
+  ///   - hold: the event that throttle holds back.
   ///   - report: called on the source thread.
   func pipeline(
     from source: AnyPublisher<EventBatch, Never>, on thread: SourceThread,
@@ -131,7 +131,7 @@ extension Configuration.Stream {
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {
-      // This executable again, even if its file was replaced.
+      // This path leads to the running executable, even if its file was replaced.
       events = events.jq(
         transform, name: name, executable: "/proc/self/exe", resumption: resumption, keepsPosition: keepsPosition,
         on: thread, report: report)
@@ -143,8 +143,8 @@ extension Configuration.Stream {
 }
 
 extension Configuration.Stream {
-  /// Whether the position of events that the pipeline has removed is stored with the next event only. A page on which the
-  /// pipeline failed is fetched again after a restart then, and a fleet has no record without an event.
+  /// Whether the position of events that the pipeline has removed is stored with the next event only. After a restart,
+  /// a poll then fetches again a page on which the pipeline failed. A fleet needs no record without an event.
   private var keepsPosition: Bool { share == .fleet || source.fleetKind == .poll }
 }
 
@@ -160,7 +160,7 @@ extension Configuration.Source {
     }
   }
 
-  /// Whether it asks anything for its events.
+  /// Whether the source asks an upstream for its events: a server or a program.
   var hasUpstream: Bool {
     switch self {
     case .http, .exec: true
@@ -168,7 +168,7 @@ extension Configuration.Source {
     }
   }
 
-  /// As which kind of source a fleet treats it.
+  /// The kind of the source for a fleet.
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
@@ -182,12 +182,13 @@ extension Configuration.Source {
   /// - Parameters:
   ///   - publishSource: the source of a stream to which clients publish.
   ///   - place: the place of a source program.
-  ///   - checkpoint: the resumption state in the stream's log, or that of the fleet. On the source thread.
-  ///   - stored: the resumption state in the stream's log. On any thread.
+  ///   - checkpoint: returns the resumption state in the stream's log, or that of the fleet. Called on the source
+  ///     thread.
+  ///   - stored: returns the resumption state in the stream's log. Called on any thread.
   ///   - derived: makes the source of a derived stream.
   ///   - admission: asked before each fetch of a poll; nil: demand is enough.
   ///   - handover: continues the schedule of another host; nil: there is none.
-  ///   - refresh: makes the source ask its upstream at once; nothing of a timer, or while clients are the source.
+  ///   - refresh: makes the source ask its upstream at once. Has no effect for a source without an upstream.
   ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
   ///   - progress: called on the source thread.
   func publisher(

@@ -30,8 +30,8 @@ func endWithoutConfiguration(
   refuseClients(from: passed.listeners, of: path, summary)
   journal.flush(within: .seconds(1))
   manager.flush(within: .seconds(1))
-  // The service manager releases its stored descriptors once the service has failed permanently: if there are any, it
-  // must retry until the file is corrected.
+  // The service manager releases its stored descriptors once the service has failed permanently. If there are any, the
+  // manager must retry until the file is corrected.
   exit(passed.stored.isEmpty ? EX_CONFIG : EX_TEMPFAIL)
 }
 
@@ -39,9 +39,9 @@ func serve(_ path: String) {
   signal(SIGPIPE, SIG_IGN)
   signal(SIGXFSZ, SIG_IGN)  // exceeding a file size limit becomes an error like that of a full disk
   signal(SIGCHLD, SIG_DFL)  // an inherited SIG_IGN would hide how a program ended
-  // Blocks up to the first size, those for one message of a fleet included, are used again: each that comes from the system
-  // costs a page fault for every 4 KiB. `Daemon` returns what is free for long. By default the allocator raises both sizes
-  // with each large block that is freed.
+  // The allocator reuses freed blocks up to the first size, which has room for one message of a fleet. A block that
+  // comes from the system costs a page fault for every 4 KiB. `Daemon` returns blocks that stay free. By default the
+  // allocator raises both sizes with each large block that is freed.
   mallopt(M_MMAP_THRESHOLD, 4 << 20)
   mallopt(M_TRIM_THRESHOLD, 8 << 20)
   let journal = Journal()
@@ -70,7 +70,7 @@ func serve(_ path: String) {
       source, from: path, ConfigurationReport(text: source.text, error: refusal, readAt: time / 1000), passed: passed,
       stored: stored, journal: journal, manager: manager)
     try daemon.run()
-    // The thread for NATS may still use OpenSSL, which frees its memory at exit. Nothing is left to be done there.
+    // The thread for NATS may still use OpenSSL, which a normal exit would free. Nothing is left to be done at exit.
     if configuration.cluster != nil { _exit(0) }
   } catch {
     journal.write(nil, .critical, "streamd cannot start: \(error)")

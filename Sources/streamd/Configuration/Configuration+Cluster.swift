@@ -18,13 +18,13 @@ extension Configuration {
     var login: ClusterLogin?
     /// Path of a PEM file with the only trusted authorities, for TLS; `nil`: the system's.
     var authorities: String?
-    /// For TLS, with a key that has no passphrase; `nil`: no client certificate is sent.
+    /// The client certificate for TLS, with a key that has no passphrase; `nil`: none is sent.
     var identity: Identity?
   }
 
   /// How a host proves to the NATS servers which user it is.
   enum ClusterLogin: Sendable, Equatable {
-    /// The content of a file of credentials: a user's JWT and the seed of its key, with lines.
+    /// The content of a file of credentials, with several lines: a user's JWT and the seed of its key.
     case creds(Secret)
     /// A user's public key, `U` and 55 characters more, and its seed, `SU` and 56 characters more.
     case nkey(String, seed: Secret)
@@ -42,9 +42,9 @@ extension Configuration {
     }
   }
 
-  /// With which hosts a stream is shared.
+  /// The hosts with which a stream is shared.
   enum Share: String, CaseIterable, Sendable {
-    /// Clients of this host.
+    /// None: the stream is for clients of this host.
     case host
     /// All hosts of the fleet, see `Cluster`.
     case fleet
@@ -101,7 +101,7 @@ extension Configuration.Cluster: ConfigurationSection {
     }
   }
 
-  /// Whether a key in PEM has a passphrase, for which the library would ask at the terminal.
+  /// Whether a key in PEM has a passphrase, for which the TLS library would ask at the terminal.
   private static func isEncrypted(_ path: String) -> Bool {
     guard let text = try? readFile(at: path, limit: 16 << 20) else { return false }
     return String(decoding: text, as: UTF8.self).contains("ENCRYPTED")
@@ -172,7 +172,7 @@ extension ConfigurationShape where Value == String {
 }
 
 extension ConfigurationShape where Value == Int {
-  /// How many servers store a log. With an even number, no more of them may fail.
+  /// How many servers store a log. An even number would not let more of them fail.
   fileprivate static var replicas: Self {
     Self(write: { "\($0)" }) { node throws(Expected) in
       guard case .integer(let number) = node.value, [1, 3, 5].contains(number) else { throw Expected("1, 3 or 5") }

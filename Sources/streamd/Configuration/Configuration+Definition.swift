@@ -4,22 +4,22 @@ import StreamRuntime
 import func HTTP.sha256
 
 extension Configuration.Stream {
-  /// Identifies what decides which events the stream has: its source and its pipeline. Hosts of a fleet compare it: a host
-  /// with another one cannot lead the stream.
+  /// Identifies the settings that determine the stream's events: its source and its pipeline. The hosts of a fleet
+  /// compare this digest. A host with another one cannot lead the stream.
   ///
-  /// The first 8 bytes of a SHA-256 digest, which is the same on all hosts and in all versions: a key that is added later
-  /// must be left out while it has its default. It covers:
+  /// The first 8 bytes of a SHA-256 digest, which is the same on all hosts and in all versions. A key of the
+  /// configuration that is added later must therefore be left out while it has its default. The digest covers:
   ///
-  /// - the source's kind; a timer's interval; a program's command, environment and longest line; the bases and the filter of a derived
-  ///   stream;
-  /// - of an HTTP source: URL, interval or format, form of events, headers, parameters, authorization, Unix socket, size
-  ///   limit, User-Agent and redirects;
-  /// - validate, jq, distinct and throttle.
+  /// - the source's kind; a timer's interval; a program's command, environment and longest line; the bases and the
+  ///   filter of a derived stream;
+  /// - the URL of an HTTP source, its interval or format, form of events, headers, parameters, authorization, Unix
+  ///   socket, size limit, User-Agent and redirects;
+  /// - validate, jq, distinct, key, tombstone and throttle.
   ///
-  /// It covers the name of a secret's credential and nothing of the content, which could be guessed from a digest.
-  /// Not covered is what may differ between hosts that fetch the same: the stream's name (records have it), how events are
-  /// described, stored, replayed and protected, when the source is active, its timeouts and pauses after failures, the
-  /// leeway of a timer, and how an upstream is reached: proxy, authorities and client certificate.
+  /// The digest covers the name of a secret's credential but not the secret itself, which could be guessed from a
+  /// digest. Nor does it cover what may differ between hosts that fetch the same: the stream's name (records have it);
+  /// how events are described, stored, replayed and protected; when the source is active, its timeouts and pauses after
+  /// failures, and the leeway of a timer; how an upstream is reached: proxy, authorities and client certificate.
   var definitionDigest: UInt64 {
     let text = definition.flatMap { [$0.key, $0.value] }.map { "\($0.utf8.count) \($0)" }.joined()
     return sha256(Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
@@ -27,7 +27,7 @@ extension Configuration.Stream {
 
   private typealias Field = (key: String, value: String)
 
-  /// In a fixed order, without keys that have their default.
+  /// The keys and values that the digest covers, in a fixed order, without keys that have their default.
   private var definition: [Field] {
     var fields: [Field] = []
     switch source {
@@ -79,7 +79,7 @@ extension Configuration.Stream {
     return fields
   }
 
-  /// In the order of the names: that of the file depends on how a table is written.
+  /// Named values in the order of their names. Their order in the file depends on how a table is written.
   private static func definition(of values: [Configuration.NamedValue], _ key: String) -> [Field] {
     values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap { named -> [Field] in
       switch named.value {
@@ -91,6 +91,6 @@ extension Configuration.Stream {
 }
 
 extension Duration {
-  /// In milliseconds, of which the file's durations are a whole number.
+  /// The duration in milliseconds. The durations of the file have no fraction of them.
   fileprivate var definition: String { "\(wholeMilliseconds)" }
 }

@@ -6,10 +6,10 @@ extension Configuration {
   struct Derived: Sendable, Equatable {
     /// The names of 1 to 16 streams, each once.
     var bases: [String]
-    /// Which of their events; `nil`: all.
+    /// The filter of the bases' events; `nil`: all pass.
     var filter: EventFilter?
 
-    /// With more, the checkpoint could be too large.
+    /// Maximum number of bases. With more, the checkpoint could be too large.
     static let mostBases = 16
   }
 }
@@ -107,8 +107,8 @@ extension ConfigurationNode {
 }
 
 extension [Configuration.Stream] {
-  /// What is wrong with the bases of derived streams, in the order of the streams: names without a stream, and circles.
-  /// - Parameter names: of all streams, also of those with errors.
+  /// The errors in the bases of derived streams, in the order of the streams: names without a stream, and circles.
+  /// - Parameter names: the names of all streams, including streams with errors.
   func baseErrors(among names: Set<String>) -> [(stream: String, text: String)] {
     let bases = Dictionary(map { ($0.name, $0.bases) }) { $1 }
     var errors: [(stream: String, text: String)] = []
@@ -148,13 +148,13 @@ extension [Configuration.Stream] {
     return nil
   }
 
-  /// Bases before the streams that are made of them.
+  /// The streams in an order in which bases come before the streams that are derived from them.
   var basesFirst: [Configuration.Stream] {
     var (ordered, rest) = ([Configuration.Stream](), self)
     while !rest.isEmpty {
       let names = Set(rest.map(\.name))
       let ready = rest.filter { names.isDisjoint(with: $0.bases) }
-      // Without a circle there is always one.
+      // A stream is always ready unless there is a circle.
       guard !ready.isEmpty else { return ordered + rest }
       ordered += ready
       rest.removeAll { names.isDisjoint(with: $0.bases) }
@@ -164,6 +164,6 @@ extension [Configuration.Stream] {
 }
 
 extension Configuration.Stream {
-  /// The names of the streams of which it is made.
+  /// The names of the streams from which this one is derived.
   var bases: [String] { if case .streams(let derived) = source { derived.bases } else { [] } }
 }

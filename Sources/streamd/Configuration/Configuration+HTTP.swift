@@ -5,16 +5,17 @@ extension Configuration {
   struct HTTP: Sendable, Equatable {
     /// `http` or `https`, ASCII, with a host, without a user or password.
     var url = ""
-    /// Until it is read, such that `sse` is valid.
+    /// How responses are read. The initial value, before the key is read, permits `sse`.
     var fetching = Fetching.stream(.serverSentEvents, idleTimeout: nil)
     /// The time limit of one whole transfer; for a streaming response, of its head.
     var timeout = Duration.seconds(30)
     /// Maximum bytes of one response, or of one event of a streaming response, after decompression; more is a failed
     /// fetch. `nil`: see `Configuration.Stream.maxBodyBytes(_:)`.
     var maxBodyBytes: Int?
-    /// The event made of a server-sent event; only for streaming responses with these.
+    /// The form of the event that a server-sent event becomes; only for responses with such events.
     var eventForm = ServerSentEventForm.data
-    /// In the order of the file. A value has no control characters, here and in `query`, and at most 8192 bytes.
+    /// The headers of a request, in the order of the file. Values here and in `query` have at most 8192 bytes and no
+    /// control characters.
     var headers: [NamedValue] = []
     /// Added to the URL's query.
     var query: [NamedValue] = []
@@ -26,9 +27,10 @@ extension Configuration {
 
     /// How a response is read.
     enum Fetching: Sendable, Equatable {
-      /// As one event; polled at intervals of 1 ms to 365 days.
+      /// The response is one event, and is polled at intervals of 1 ms to 365 days.
       case poll(every: Duration)
-      /// As many events, without end. Fails after `idleTimeout` without a byte; `nil`: no limit.
+      /// The response has any number of events, without end. It fails after `idleTimeout` without a byte; `nil`: no
+      /// limit.
       case stream(HTTPStreamFormat, idleTimeout: Duration?)
     }
   }

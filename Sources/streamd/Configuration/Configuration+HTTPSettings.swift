@@ -1,30 +1,30 @@
 import StreamSources
 
 extension Configuration {
-  /// `[http]`.
+  /// `[http]`: the limit of transfers, and the defaults of HTTP sources.
   struct Upstreams: Sendable, Equatable {
     /// Concurrent transfers to one host and port, or to one Unix socket; 1 to 1024.
     var maxPerHost = 4
-    /// For all streams that do not override them.
+    /// The settings of all streams that do not override them.
     var settings = HTTPSettings()
   }
 
   /// The User-Agent, proxy, TLS trust and redirects of transfers. `[http]` sets the defaults for the streams' own
   /// settings.
   struct HTTPSettings: Sendable, Equatable {
-    /// 1 to 256 bytes without control characters; `nil`: the daemon's name and version.
+    /// The User-Agent, 1 to 256 bytes without control characters; `nil`: the daemon's name and version.
     var userAgent: String?
     var proxy = Proxy.environment
     /// Path of a PEM file with the only trusted authorities; `nil`: the system's.
     var authorities: String?
-    /// `nil`: no client certificate is sent.
+    /// The client certificate; `nil`: none is sent.
     var identity: Identity?
     var redirects = HTTPRedirects.sameOrigin
   }
 
   /// The proxy to use.
   enum Proxy: Sendable, Equatable {
-    /// As in http_proxy, https_proxy, all_proxy and no_proxy.
+    /// The proxy of the environment variables http_proxy, https_proxy, all_proxy and no_proxy.
     case environment
     case none
     /// A URL of scheme `http`, `https`, `socks5` or `socks5h`, without user, password and path.
@@ -35,7 +35,7 @@ extension Configuration {
   struct Identity: Sendable, Equatable {
     /// Path of a PEM file.
     var certificate: String
-    /// Path of a PEM file; may be the same.
+    /// Path of a PEM file, possibly that of the certificate.
     var key: String
     /// The passphrase of the key.
     var passphrase: Secret?
@@ -82,7 +82,7 @@ extension Configuration.HTTPSettings: ConfigurationSection {
     }
   }
 
-  /// Without user, password and path, but a slash at the end.
+  /// Whether `text` is the URL of a proxy: without user, password and path, except for a slash at the end.
   private static func isProxy(_ text: String) -> Bool {
     let server = text.hasSuffix("/") ? String(text.dropLast()) : text
     do {

@@ -5,11 +5,12 @@ import Systemd
 extension Configuration {
   /// `[server]`: the socket and the limits of clients.
   struct Server: Sendable, Equatable {
-    /// Absolute, at most 107 bytes (`sun_path` with its NUL). Used when the service manager passes no socket.
+    /// The path of the Unix socket: absolute, at most 107 bytes, as `sun_path` also has a NUL. Used when the service
+    /// manager passes no socket.
     var socket = "/run/streamd/streamd.sock"
     /// The permission bits of `socket`, at most 0o777.
     var mode: UInt32 = 0o660
-    /// Addresses of TCP to listen on, besides; each once, at most 8.
+    /// Further addresses to listen on, over TCP; each once, at most 8.
     var listen: [InternetAddress] = []
     var limits = ServerLimits()
     /// Maximum bytes in memory of the buffers of all streams together; `nil`: see `MemoryBudget`.
@@ -17,7 +18,7 @@ extension Configuration {
     /// The state directory, absolute; `nil`: the unit's StateDirectory=, else `/var/lib/streamd`.
     var state: String?
 
-    /// See `state`.
+    /// The state directory if neither the configuration nor the unit sets one.
     static let standardState = "/var/lib/streamd"
   }
 
@@ -47,7 +48,7 @@ extension Configuration.Server: ConfigurationSection {
     .init(["hosts"], \.limits.httpHosts, .restart) { $1 = Set($0.values("hosts", .hostName) ?? []) },
     .init(["origins"], \.limits.httpOrigins, .restart) { $1 = Set($0.values("origins", .origin) ?? []) },
     .init("memory", \.memory, .size(1 << 20...1 << 50)),
-    // With room for the name of a file in it.
+    // The limit leaves room for the name of a file in the directory.
     .init("state", \.state, .path(upTo: 3072), .restart),
   ]
 

@@ -4,7 +4,7 @@ extension Configuration {
     case timer(Timer)
     case http(HTTP)
     case exec(Exec)
-    /// Other streams.
+    /// Other streams, from which this one is derived.
     case streams(Derived)
     /// Clients publish the events. Always active.
     case publish
@@ -12,7 +12,7 @@ extension Configuration {
 
   /// A timer source.
   struct Timer: Sendable, Equatable {
-    /// 1 ms to 365 days.
+    /// The interval of the ticks, 1 ms to 365 days.
     var every = Duration.seconds(1)
     /// How late a tick may be, to save wake-ups. Less than `every`.
     var leeway = Duration.zero
@@ -24,7 +24,7 @@ extension Configuration {
   struct Exec: Sendable, Equatable {
     /// The program and its arguments, without a shell. The first is not empty; none contains a NUL.
     var command: [String] = []
-    /// In the order of the file.
+    /// Variables of the program's environment, in the order of the file.
     var environment: [NamedValue] = []
     /// Maximum bytes of one line; more is a failure of the program. `nil`: 1 MiB.
     var maxLineBytes: Int?
@@ -48,7 +48,7 @@ struct SourceKind: Sendable {
   /// - Returns: `nil` when the key is absent or, after recording an error, there is no source.
   let read: @Sendable (ConfigurationTable) -> Configuration.Source?
 
-  /// In the order of messages.
+  /// All kinds, in the order in which messages list them.
   static let all = [
     Self(name: "timer") { $0.section("timer", Configuration.Timer()).map { .timer($0) } },
     Self(name: "http") { $0.section("http", Configuration.HTTP()).map { .http($0) } },

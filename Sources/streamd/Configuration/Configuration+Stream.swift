@@ -13,19 +13,19 @@ extension Configuration {
     var description = ""
     /// MIME type of the events, ASCII, at most 255 bytes (RSocket gives its length one byte).
     var type = "application/json"
-    /// Until it is read any, so that the other keys are checked without one, too.
+    /// The source. Its initial value lets the other keys be checked if the source is absent.
     var source = Source.timer(Timer())
     /// A jq program for each event; `nil`: events stay unchanged.
     var jq: String?
     var distinct = Distinct.no
-    /// The interval in which at most one event passes, the newest; 1 ms to 365 days.
+    /// The interval in which at most one event passes, which is the newest; 1 ms to 365 days.
     var throttle: Duration?
-    /// What the keys of its events are; `nil`: they have none.
+    /// The definition of the keys of its events; `nil`: they have none.
     var key: KeyDefinition?
     /// Maximum number of keys, and bytes of their newest events with the keys.
     var maxKeys = 100_000
     var stateBytes = 64 << 20
-    /// Events that a new subscription receives first, `0...buffer.events`.
+    /// The number of events that a new subscription receives first, `0...buffer.events`.
     var replay = 1
     var buffer = Buffer()
     var start = Start.subscribed
@@ -33,8 +33,7 @@ extension Configuration {
     var linger = Duration.seconds(30)
     var onLag = LagPolicy.skip
     var overflow = Overflow.drop
-    /// How long a stalled subscription may block the source of a stream with `Overflow.block`, in total; `nil`: no
-    /// limit.
+    /// How long in total a subscription may stall the source of a stream with `Overflow.block`; `nil`: no limit.
     var blockTimeout: Duration? = .seconds(60)
     /// The part of `blockTimeout` that each event read by the subscription restores.
     var blockPace = Duration.seconds(1)
@@ -46,7 +45,7 @@ extension Configuration {
     /// Whether local clients may map the events; not with `Keep.disk` and `Overflow.block`.
     var map = false
     var share = Share.host
-    /// Whether the stream may be fetched by this host, with `Share.fleet`. If not, its secrets are not read.
+    /// Whether this host may fetch the stream, with `Share.fleet`. If not, the stream's secrets are not read.
     var lead = true
     /// The rules for subscriptions: a client is admitted if any rule admits it. Never empty.
     var read = [AccessRules.Rule.anyone]
@@ -58,13 +57,13 @@ extension Configuration {
     var readers: [String] = []
     var writers: [String] = []
 
-    /// Whether its source is a poll whose pages are to be JSON: for jq, or as its events.
+    /// Whether its source is a poll whose pages must be JSON, for jq or as events of a JSON type.
     var pollsJSON: Bool {
       guard case .http(let http) = source, case .poll = http.fetching else { return false }
       return jq != nil || hasJSONType
     }
 
-    /// Whether its events are to be JSON.
+    /// Whether the type of its events is a JSON type.
     var hasJSONType: Bool { MediaType(type)?.isJSON == true }
 
     /// The definition of its keys if that is more than paths, so that the jq process computes them; `nil` otherwise.
@@ -98,7 +97,7 @@ extension Configuration {
     case always
   }
 
-  /// What a full buffer does.
+  /// What happens when the buffer is full.
   enum Overflow: String, CaseIterable, Sendable {
     /// Evicts the oldest events.
     case drop
@@ -106,7 +105,7 @@ extension Configuration {
     case block
   }
 
-  /// What events have to be.
+  /// The form that events must have.
   enum Validation: String, CaseIterable, Sendable {
     /// Anything.
     case no
@@ -116,7 +115,7 @@ extension Configuration {
 
   /// Where a stream's events are stored, and so how durable they are.
   enum Keep: String, CaseIterable, Sendable {
-    /// In memory of the daemon.
+    /// In the daemon's memory: until the daemon ends.
     case no
     /// In memory held by the service manager: until the service is stopped.
     case memory
@@ -127,7 +126,7 @@ extension Configuration {
   /// The delays after failures of a source: exponential, from `first` up to `max`.
   struct Retry: Sendable, Equatable {
     var first = Duration.seconds(1)
-    /// Not less than `first`.
+    /// The longest delay, not less than `first`.
     var max = Duration.seconds(300)
   }
 }
@@ -143,13 +142,13 @@ extension Configuration.Stream {
     return min(limit, EventLog.Limits(buffer).maximumEventBytes)
   }
 
-  /// The source's size limit if it exceeds the buffer's: the key, and the size. jq may make smaller events of it.
+  /// The source's size limit if it exceeds the buffer's, as key and size; nil with jq, which may make smaller events.
   var sizeOverBuffer: (key: String, bytes: Int)? {
     guard let limit = sourceEventLimit, limit.bytes > buffer.bytes, jq == nil else { return nil }
     return limit
   }
 
-  /// The source's size limit if it is set: the key, and the size.
+  /// The source's size limit if it is set, as key and size.
   var sourceEventLimit: (key: String, bytes: Int)? {
     switch source {
     case .http(let http): http.maxBodyBytes.map { ("http.max_body", $0) }

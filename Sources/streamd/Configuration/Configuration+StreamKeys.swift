@@ -103,7 +103,7 @@ extension Configuration.Stream: ConfigurationSection {
 
   private func checkSharing(_ table: ConfigurationTable) {
     guard share == .fleet else {
-      // After an error in share, its default is no reason for another one.
+      // After an error in `share`, its default must not cause another error.
       if table.text("share") ?? "host" == "host" {
         table.refuse(["lead"], onlyWith: "share = \"fleet\"", lacking: ["share"])
       }

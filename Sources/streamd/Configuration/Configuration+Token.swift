@@ -2,21 +2,22 @@ import HTTP
 import StreamServer
 
 extension Configuration {
-  /// `[[tokens]]`: a user over TCP.
+  /// `[[tokens]]`: a token that identifies clients over TCP.
   struct Token: Sendable, Equatable {
     /// Letters, digits, `.`, `_` and `-`; 1 to 48 bytes.
     var name: String
-    /// What its clients send.
+    /// The token itself, which clients send.
     var secret: Secret
-    /// The streams that it may read, in addition to those of their `read`: names, or beginnings of names with `*`.
+    /// The streams that its clients may read, in addition to those whose own `read` admits them: names, or prefixes
+    /// followed by `*`.
     var read: [String] = []
-    /// The same for publishing.
+    /// The streams to which its clients may publish, in the same form.
     var write: [String] = []
   }
 }
 
 extension Configuration.Stream {
-  /// Notes the tokens that admit clients to it.
+  /// Sets the tokens that admit clients to the stream.
   mutating func admit(_ tokens: [Configuration.Token]) {
     readers = tokens.filter { $0.read.contains(where: isNamed) }.map(\.name)
     writers = tokens.filter { $0.write.contains(where: isNamed) }.map(\.name)
@@ -30,7 +31,7 @@ extension Configuration.Stream {
 extension Configuration.Token {
   /// Reads one of `[[tokens]]`.
   ///
-  /// - Parameter others: those before it.
+  /// - Parameter others: the tokens before it.
   /// - Returns: `nil`, after recording an error, without a name or a secret.
   init?(_ table: ConfigurationTable, besides others: [Self]) {
     for key in ["name", "credential"] { table.require(key) }
@@ -51,7 +52,7 @@ extension Configuration.Token {
     self.init(name: name, secret: secret, read: read, write: write)
   }
 
-  /// Whether a client can send it over HTTP. Source: RFC 6750, section 2.1.
+  /// Whether a client can send `text` as a token over HTTP. Source: RFC 6750, section 2.1.
   private static func isToken(_ text: String) -> Bool {
     let count = ClientToken.maximumByteCount
     let characters = text.prefix(upTo: text.lastIndex { $0 != "=" }.map(text.index(after:)) ?? text.startIndex)
@@ -66,7 +67,7 @@ extension ConfigurationShape where Value == String {
     text("a name of letters, digits, \".\", \"_\" and \"-\", at most 48 bytes") { $0.isName(upTo: 48, with: "._-") }
   }
 
-  /// A stream's name, or the beginning of names.
+  /// A stream's name, or a prefix of names followed by `*`.
   fileprivate static var streamPattern: Self {
     text("the name of a stream, or the beginning of names and \"*\"") { text in
       let beginning = text.last == "*" ? text.dropLast() : text[...]

@@ -50,7 +50,7 @@ private func lookUp(
     var buffer = [CChar](repeating: 0, count: byteCount)
     let (code, id) = ask(&buffer)
     if let id { return id }
-    // getpwnam(3) lists these beside 0 for a name that was not found.
+    // The codes for a name that was not found, besides 0, according to getpwnam(3).
     if [0, ENOENT, ESRCH, EBADF, EPERM].contains(code) { throw Expected("a \(kind) that exists") }
     guard code == ERANGE, byteCount < 16 << 20 else {
       throw Expected(unsafe "a \(kind) that can be resolved (\(String(cString: strerror(code))))")

@@ -8,7 +8,8 @@ struct ConfigurationDifference: Equatable {
     let former: Configuration.Stream
     let stream: Configuration.Stream
 
-    /// Whether its feed changed: its source, the source's secrets, its pipeline, or with which hosts it is shared.
+    /// Whether the stream needs another feed, because its source with the secrets, its pipeline, the hosts that share
+    /// it, or a size limit has changed.
     var hasOtherFeed: Bool {
       !stream.changes(from: former, applyingAt: .feed).isEmpty || stream.validatesSource != former.validatesSource
         || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
@@ -17,12 +18,13 @@ struct ConfigurationDifference: Equatable {
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
     }
 
-    /// Depends on the buffer.
+    /// The size limit of a response, which may depend on the buffer.
     private static func bodyLimit(of stream: Configuration.Stream) -> Int? {
       if case .http(let http) = stream.source { stream.maxBodyBytes(http) } else { nil }
     }
 
-    /// Whether its events are stored elsewhere or with other limits, or its state is another one.
+    /// Whether the stream needs another log, because the place or the limits of its events, its keys, or the limits of
+    /// its state have changed.
     var hasOtherLog: Bool {
       !stream.changes(from: former, applyingAt: .log).isEmpty || stream.share == .fleet && former.share != .fleet
     }
@@ -32,25 +34,25 @@ struct ConfigurationDifference: Equatable {
   let streams: [Configuration.Stream]
   /// The number of unchanged streams.
   let unchangedCount: Int
-  /// In the order of the new configuration, like `added`.
+  /// The changed streams in the order of the new configuration, like `added`.
   let changed: [Change]
   let added: [Configuration.Stream]
-  /// Names, in the order of the old configuration.
+  /// The names of removed streams, in the order of the old configuration.
   let removed: [String]
-  /// nil: unchanged. A level set over the bus then stays.
+  /// The new log level; nil: unchanged, and a level that was set over the bus stays.
   let logLevel: Journal.Priority?
-  /// nil: unchanged.
+  /// The new tokens; nil: unchanged.
   let tokens: [Configuration.Token]?
-  /// nil: unchanged.
+  /// The new addresses to listen on; nil: unchanged.
   let listen: [InternetAddress]?
-  /// As `http.max_per_host`; nil: unchanged.
+  /// The new `http.max_per_host`; nil: unchanged.
   let maxPerHost: Int?
   /// The changed keys that take effect at the next start.
   let restartKeys: [String]
   /// The stream that cannot be shared with other hosts before a restart, because no `[cluster]` is in effect; nil: none.
   let unsharedStream: String?
 
-  /// - Parameter old: the configuration in effect, so that a key which needs a restart differs until there was one.
+  /// - Parameter old: the configuration in effect. A key that takes effect at a restart therefore differs until then.
   init(from old: Configuration, to new: Configuration) {
     streams = new.streams
     let former = Dictionary(uniqueKeysWithValues: old.streams.map { ($0.name, $0) })
@@ -77,7 +79,8 @@ struct ConfigurationDifference: Equatable {
     return new.changes(from: old, applyingAt: .restart).map { "cluster." + $0 }
   }
 
-  /// `20 unchanged, 1 changed, 1 added, 1 removed`, then what else has changed: `; listens on 127.0.0.1:7878`
+  /// The counts `20 unchanged, 1 changed, 1 added, 1 removed`, then other changes, such as
+  /// `; listens on 127.0.0.1:7878`.
   var summary: String {
     var parts = [
       "\(unchangedCount) unchanged, \(changed.count) changed, \(added.count) added, \(removed.count) removed"

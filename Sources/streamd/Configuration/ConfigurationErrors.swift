@@ -15,7 +15,7 @@ struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
   init(sentences: [String]) { self.sentences = sentences }
 
   init(file: String, _ errors: [ConfigurationError]) {
-    // Stable, which `sort` does not guarantee: errors of one line keep the order of reading.
+    // The order is stable, which `sort` does not guarantee: errors of one line keep the order of reading.
     let ordered = errors.enumerated().sorted { ($0.element.line, $0.offset) < ($1.element.line, $1.offset) }
     sentences = ordered.map { _, error in
       var place = file
@@ -28,9 +28,9 @@ struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
 
 /// An error at one place of a file.
 struct ConfigurationError: Error {
-  /// From 1; 0: unknown.
+  /// The line, from 1; 0: unknown.
   var line = 0
-  /// From 1; 0: unknown.
+  /// The column, from 1; 0: unknown.
   var column = 0
   /// The full path of the key, such as `streams.quotes.http.every`; empty for the file itself.
   var key = ""
@@ -40,7 +40,8 @@ struct ConfigurationError: Error {
 /// Collects errors while a file is read, so that all of them are reported at once.
 final class ConfigurationErrorCollector {
   private(set) var errors: [ConfigurationError] = []
-  /// The keys of all sections, which are then read as if they were in the file; nil: they are not collected.
+  /// The keys of all sections. If it is not nil, sections are read as if the file had them, and their keys are
+  /// collected.
   var known: KnownKeys?
 
   func add(_ error: ConfigurationError) { errors.append(error) }

@@ -7,8 +7,10 @@ struct FileRefusal: Error {
 
 /// The bytes of the file at `path`.
 ///
-/// - Parameter waits: a pipe is read to its end, too, which may take as long as its writers do. `-` is then standard input.
-/// - Throws: the system's reason, that it is neither a regular file nor such a pipe, or that it has more than `limit` bytes.
+/// - Parameter waits: whether a pipe is read to its end, too, which may take as long as its writers do. `-` is then
+///   standard input.
+/// - Throws: the system's reason, or that the file is neither regular nor such a pipe, or that it has more than `limit`
+///   bytes.
 func readFile(at path: String, limit: Int, waits: Bool = false) throws(FileRefusal) -> [UInt8] {
   let isInput = waits && path == "-"
   // Without O_NONBLOCK, opening a FIFO would block.

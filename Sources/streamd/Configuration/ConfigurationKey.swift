@@ -1,7 +1,7 @@
-/// A table of the file. Its keys are declared once, in `keys`: reading, the names and defaults in messages and in the
-/// listing, and what a change affects follow from that.
+/// A table of the file. Its keys are declared once, in `keys`. The reader, the names and defaults in messages and in
+/// the listing, and the effects of changes follow from that declaration.
 protocol ConfigurationSection: Equatable, Sendable {
-  /// In the order of reading, which is that of errors in one line.
+  /// The keys in the order of reading, which is the order of errors in one line.
   static var keys: [ConfigurationKey<Self>] { get }
 }
 
@@ -19,16 +19,16 @@ enum ConfigurationEffect: Sendable {
 /// A key of a table, or several that are read together: how to read and compare them.
 struct ConfigurationKey<Section: Sendable>: Sendable {
   let effect: ConfigurationEffect
-  /// What is absent or, after recording an error, invalid keeps its value.
+  /// Reads the key. A value that is absent or, after recording an error, invalid leaves the section as it is.
   let read: @Sendable (_ table: ConfigurationTable, _ section: inout Section) -> Void
-  /// The names of those that differ.
+  /// The names of the keys that differ.
   let changes: @Sendable (_ old: Section, _ new: Section) -> [String]
 }
 
 extension ConfigurationKey {
   /// Keys that are read together.
   ///
-  /// - Parameter changes: the names of those that differ; by default all.
+  /// - Parameter changes: the names of the keys that differ; by default all.
   init<Value: Equatable & Sendable>(
     _ names: [String], _ path: WritableKeyPath<Section, Value> & Sendable, _ effect: ConfigurationEffect = .reload,
     changes: (@Sendable (Value, Value) -> [String])? = nil,
@@ -72,7 +72,7 @@ extension ConfigurationKey {
 
   /// A key that the table must have.
   ///
-  /// - Parameter example: of the key and a value, for the message that it is absent.
+  /// - Parameter example: an example of the key and a value, for the message that the key is absent.
   init<Value: Equatable & Sendable>(
     required name: String, suchAs example: String? = nil, _ path: WritableKeyPath<Section, Value> & Sendable,
     _ shape: ConfigurationShape<Value>, _ effect: ConfigurationEffect = .reload
@@ -103,7 +103,7 @@ extension ConfigurationKey {
     Self([], path, changes: { old, new in Part.keys.flatMap { $0.changes(old, new) } }) { $0.read(&$1) }
   }
 
-  /// No key: a check of what was read so far.
+  /// A check of the keys that were read so far, without a key of its own.
   static func check(_ check: @escaping @Sendable (ConfigurationTable, Section) -> Void) -> Self {
     Self(effect: .reload, read: { check($0, $1) }, changes: { _, _ in [] })
   }
@@ -126,8 +126,8 @@ extension ConfigurationTable {
   ///
   /// - Parameters:
   ///   - standard: the defaults of its keys.
-  ///   - hint: of the table, for the message about an unknown table in it.
-  /// - Returns: `nil` when it is absent or, after recording an error, no table or without a required key.
+  ///   - hint: the hint in the message about an unknown table in this one.
+  /// - Returns: `nil` when the key is absent or, after recording an error, not a table or without a required key.
   func section<Section: ConfigurationSection>(
     _ key: String, _ standard: Section, hint: ((_ key: String) -> String)? = nil
   ) -> Section? {

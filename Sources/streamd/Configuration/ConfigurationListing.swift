@@ -3,20 +3,20 @@ import Systemd
 /// The configuration as TOML for its readers: the values of all files with the names of the files, the defaults of other
 /// keys, and no text that may be a secret.
 ///
-/// Hidden are the values of headers, of parameters of URLs and of environment variables, users, and the arguments of
-/// programs; credentials are shown by their names. Longer than the files by a small factor only.
+/// The values of headers, of parameters of URLs and of environment variables, users, and the arguments of programs are
+/// hidden. Credentials are shown by their names. The text is longer than the files by a small factor only.
 struct ConfigurationListing {
   private(set) var text = ""
 
-  /// In place of what may be a secret.
+  /// The text in place of one that may be a secret.
   private static let hidden = "<hidden>"
 
   /// Adds a file.
   ///
   /// - Parameters:
-  ///   - root: its content, which is valid.
-  ///   - isMain: it may have other tables than those of streams; theirs are shown in any case, with their defaults,
-  ///     except for `[cluster]`, which has no defaults for all keys.
+  ///   - root: the file's content, which is valid.
+  ///   - isMain: whether it is the main file, whose `[server]`, `[log]` and `[http]` are shown with their defaults,
+  ///     even if the tables are absent.
   mutating func add(_ root: ConfigurationNode, of path: String, isMain: Bool) {
     guard case .table(let tables) = root.value else { return }
     text += "\(text.isEmpty ? "" : "\n")# \(path.escapedForTerminal)\n"
@@ -71,7 +71,7 @@ struct ConfigurationListing {
     }
   }
 
-  /// What is shown of a text.
+  /// The part of a text that is shown.
   private static func shown(_ text: String, at keys: [String]) -> String {
     if let table = keys.dropLast().last, ConfigurationTable.tablesOfNames.contains(table) { return hidden }
     switch keys.last {

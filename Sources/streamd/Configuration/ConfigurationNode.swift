@@ -3,7 +3,7 @@ import FoundationEssentials
 
 /// A value of any type in the file, and its line.
 struct ConfigurationNode: Sendable {
-  /// From 1: the line of its key or, inside an array, of the value itself.
+  /// The line, from 1, of the value's key or, inside an array, of the value itself.
   let line: Int
   let value: Value
 

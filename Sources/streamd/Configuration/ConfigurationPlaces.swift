@@ -1,7 +1,7 @@
 /// The keys of tables, by the table's place.
 struct KnownKeys: Sendable {
   var keys: [[String]: Set<String>] = [:]
-  /// In TOML.
+  /// The defaults of keys, in TOML.
   var defaults: [[String]: [String: String]] = [:]
 }
 

@@ -2,15 +2,16 @@
 struct Secret: Sendable, Equatable {
   /// The credential's name, which is not secret.
   let name: String
-  /// The secret itself: not empty, without control characters (it becomes part of a header) except for the ends of lines
-  /// where there may be lines. Empty if it is not read, see `ConfigurationContext.readsSecrets`.
+  /// The secret itself: not empty, and without control characters, because it becomes part of a header. It may have
+  /// several lines where these are allowed. Empty if it is not read, see `ConfigurationContext.readsSecrets` and
+  /// `unread`.
   let content: String
 }
 
 extension Secret: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
   var description: String { "credential \"\(name)\"" }
   var debugDescription: String { description }
-  /// Without it `dump` and interpolations of an enclosing value would show `content`.
+  /// Hides `content` from `dump` and from interpolations of an enclosing value.
   var customMirror: Mirror { Mirror(self, children: ["name": name]) }
 }
 
@@ -45,7 +46,7 @@ struct CredentialFolder {
   /// Reads the credential `name`, without its final newline.
   ///
   /// - Parameters:
-  ///   - name: a file name, see `isName`.
+  ///   - name: a file name as `isName` permits it.
   ///   - allowsLines: whether it may have several lines.
   /// - Throws: `Refusal` when there is no directory or no such file, when it exceeds 1 MiB (the service manager's own
   ///   limit), is empty, is not UTF-8, or contains control characters.

@@ -12,7 +12,7 @@ struct Expected: Error {
 /// The valid form of a key's value, and its conversion.
 struct ConfigurationShape<Value>: Sendable {
   let read: @Sendable (ConfigurationNode) throws(Expected) -> Value
-  /// A value in TOML, as in the file; nil for shapes that no default has.
+  /// Writes a value in TOML, as in the file; nil for shapes that no default has.
   let write: (@Sendable (Value) -> String)?
 
   init(
@@ -51,7 +51,7 @@ extension ConfigurationShape where Value == Int {
 }
 
 extension ConfigurationShape where Value == Duration {
-  /// A time: digits and `ms`, `s`, `m`, `h` or `d`. At most 365 days, which no clock's arithmetic overflows.
+  /// A time: digits and `ms`, `s`, `m`, `h` or `d`. At most 365 days, with which no computation of times overflows.
   static func duration(from shortest: Duration = .milliseconds(1)) -> Self {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)]
     return Self(write: { ConfigurationNode.quoted(written(Int($0 / .milliseconds(1)), units)) }) {
@@ -82,8 +82,8 @@ extension ConfigurationShape where Value == Duration? {
   }
 }
 
-/// Digits, then one of `units`, in the smallest unit; at most `Int.max`, which is out of every range. `nil` for anything
-/// else, including a sign, a space or a fraction.
+/// The value of digits and one of `units`, in the smallest unit. A number above `Int.max` becomes `Int.max`, which is
+/// out of every range. `nil` for anything else, including a sign, a space or a fraction.
 private func quantity(_ text: String, _ units: [(name: String, factor: Int)]) -> Int? {
   let digits = text.utf8.prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
   let name = text.dropFirst(digits.count)
@@ -126,7 +126,7 @@ extension ConfigurationShape where Value == String {
     }
   }
 
-  /// A path; one of a Unix socket has at most 107 bytes: `sun_path` has 108, one of them for the NUL.
+  /// An absolute path. That of a Unix socket has at most 107 bytes: `sun_path` has 108, one of them for the NUL.
   static func path(upTo most: Int) -> Self {
     text("an absolute path of at most \(most) bytes") {
       $0.utf8.first == UInt8(ascii: "/") && $0.utf8.count <= most && !$0.hasControlCharacters
@@ -154,7 +154,7 @@ extension ConfigurationShape where Value == String {
     }
   }
 
-  /// A media type; not checked against the registry.
+  /// A media type, which is not checked against the registry.
   static var mediaType: Self {
     text("a media type such as \"application/json\"") { text in
       let bytes = text.utf8
@@ -165,7 +165,7 @@ extension ConfigurationShape where Value == String {
 }
 
 extension ConfigurationShape where Value == InternetAddress {
-  /// An address and a port of TCP.
+  /// An address and a port for TCP.
   static var internetAddress: Self {
     Self { node throws(Expected) in
       guard case .string(let text) = node.value, let address = InternetAddress(text) else {

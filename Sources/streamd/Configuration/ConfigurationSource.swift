@@ -5,9 +5,9 @@ import StreamRuntime
 struct ConfigurationSource: Sendable {
   let configuration: Configuration
   let files: [ConfigurationText]
-  /// As TOML without secrets.
+  /// The configuration as TOML without secrets, see `ConfigurationListing`.
   let text: String
-  /// The names of the credentials that were not read, as this process has none.
+  /// The names of the credentials that were not read, because this process has no directory of credentials.
   let unreadCredentials: [String]
 
   /// Reads the file at `path`, its drop-ins, and everything to which they refer: users, groups and credentials.
@@ -16,10 +16,10 @@ struct ConfigurationSource: Sendable {
   ///   - credentialsDirectory: the directory for `{ credential = "name" }`; by default the unit's own.
   ///   - checksPrograms: whether a program that cannot be run is an error; otherwise its stream fails when it is
   ///     started.
-  ///   - isTrial: nothing is served: the main file may be a pipe or `-`, standard input, and without a directory of
-  ///     credentials everything else is checked.
-  /// - Throws: every error of the files, or the one that prevents reading them; if there is none, that the buffers are
-  ///   larger than `MemoryBudget` allows.
+  ///   - isTrial: whether nothing will be served. The main file may then be a pipe or `-`, standard input. Without a
+  ///     directory of credentials, everything else is checked.
+  /// - Throws: every error of the files, or the error that prevents reading them. Without any, the error that the
+  ///   buffers are larger than `MemoryBudget` allows.
   static func load(
     path: String,
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
@@ -36,7 +36,7 @@ struct ConfigurationSource: Sendable {
 
   /// Parses files that were already read: the main one, then drop-ins, which add streams.
   ///
-  /// - Throws: of each file, the first error in TOML's grammar, else all errors in the content.
+  /// - Throws: for each file, the first error in TOML's grammar, or else all errors in the content.
   static func parse(
     _ files: [ConfigurationText],
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
@@ -68,7 +68,7 @@ struct ConfigurationSource: Sendable {
       let errors = context.collector.errors
       if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
-    // A file that cannot be parsed may have the missing streams.
+    // A file that cannot be parsed may have the streams that seem to be missing.
     if roots.count == files.count { sentences += baseErrors(in: configuration, roots) }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
@@ -116,7 +116,7 @@ extension ConfigurationTable {
   }
 
   /// Reads a drop-in, which has nothing but streams.
-  /// - Parameter others: the file of each stream of the files before it.
+  /// - Parameter others: the file of each stream in the files before this one.
   fileprivate func dropIn(besides others: [String: String]) -> [Configuration.Stream] {
     let streams = table("streams") { table in
       for name in table.keys { if let other = others[name] { table.addError("is in \(other), too", at: name) } }

@@ -2,9 +2,9 @@ extension ConfigurationTable {
   /// Reads `key = { credential = "name" }`.
   ///
   /// - Parameters:
-  ///   - what: describes what the secret must be.
-  ///   - allowsLines: whether it may have several lines.
-  ///   - isValid: whether it is that.
+  ///   - what: a description of a valid secret.
+  ///   - allowsLines: whether the secret may have several lines.
+  ///   - isValid: whether a secret is valid.
   /// - Returns: `nil` when the key is absent or, after recording an error, the secret cannot be read.
   func secret(
     _ key: String, is what: String = "", allowsLines: Bool = false, where isValid: (String) -> Bool = { _ in true }
@@ -18,7 +18,7 @@ extension ConfigurationTable {
     }
   }
 
-  /// Reads `credential = "name"`, as above.
+  /// Reads `credential = "name"`. Returns `nil` after recording an error.
   func credential(allowsLines: Bool = false) -> Secret? {
     guard let name = credentialName() else { return nil }
     guard context.readsSecrets, context.unread == nil else { return Secret(name: name, content: "") }
@@ -52,7 +52,7 @@ extension ConfigurationTable {
     return user.flatMap { user in password.map { Configuration.Login(user: user, password: $0) } }
   }
 
-  /// The table at `key`: `names`, each with one of `texts` or `{ credential = "name" }`.
+  /// The table at `key`, whose keys are `names`, each with one of `texts` or `{ credential = "name" }`.
   func named(
     _ key: String, _ names: ConfigurationShape<String>, _ texts: ConfigurationShape<String>
   ) -> [Configuration.NamedValue]? {
@@ -74,8 +74,8 @@ extension ConfigurationTable {
 
   /// The path of a file: the value of `key`, or the file of the credential that it names.
   ///
-  /// - Parameter label: the start of a line in the file, as in PEM: `-----BEGIN CERTIFICATE-----`. Cut where it varies.
-  /// - Returns: `nil` when the key is absent, or, after recording an error, when there is no such file.
+  /// - Parameter label: a part of a label in the PEM file, such as `PRIVATE KEY` of `-----BEGIN RSA PRIVATE KEY-----`.
+  /// - Returns: `nil` when the key is absent or, after recording an error, invalid, or when the file cannot be read.
   func file(_ key: String, label: String) -> String? {
     guard let path = path(key) else { return nil }
     guard context.readsSecrets, path.hasPrefix("/") else { return path }
@@ -114,7 +114,7 @@ extension ConfigurationTable {
 
   /// The files of `client_certificate` and `client_key`.
   ///
-  /// - Parameter isNone: the former says that there is none.
+  /// - Parameter isNone: whether `client_certificate` says that there is no certificate.
   /// - Returns: `nil` when there is none, or after recording an error.
   func certificateAndKey(isNone: Bool = false) -> (certificate: String, key: String)? {
     let hasKey = holds("client_key")

@@ -1,6 +1,6 @@
 import StreamRuntime
 
-/// What the reading of a table depends on, besides its content.
+/// The state on which reading a table depends, besides the table's content.
 struct ConfigurationContext {
   let credentials: CredentialFolder
   var checksPrograms: Bool
@@ -25,12 +25,12 @@ final class ConfigurationTable {
   let place: [String]
   let line: Int
   private let members: [String: ConfigurationNode]
-  /// Tables in it begin with the same.
+  /// The context of the reading. Inner tables begin with a copy.
   var context: ConfigurationContext
   private var knownKeys: Set<String> = []
   /// Keys with errors.
   private var faultyKeys: Set<String> = []
-  /// Whether all keys that it must have are valid, as far as it was read.
+  /// Whether all required keys that were read so far are valid.
   private(set) var isComplete = true
   /// Errors that one of these keys would have prevented.
   private var lacks: [(error: ConfigurationError, keys: [String])] = []
@@ -59,7 +59,7 @@ final class ConfigurationTable {
 
   /// The value of `key`; `nil` when it is absent or, after recording an error, invalid.
   ///
-  /// - Parameter secret: the value may be a secret: the message states only its type.
+  /// - Parameter secret: whether the value may be a secret; the message then states only its type.
   func value<Value>(_ key: String, _ shape: ConfigurationShape<Value>, secret: Bool = false) -> Value? {
     node(key).flatMap { read($0, as: shape, key: key, secret: secret) }
   }
@@ -92,7 +92,7 @@ final class ConfigurationTable {
 
   /// The valid elements of the array at `key`; `nil` when it is absent, empty or not an array.
   ///
-  /// - Parameter secret: an element may be a secret: the message states only its type.
+  /// - Parameter secret: whether an element may be a secret; the message then states only its type.
   func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>, secret: Bool = false) -> [Value]? {
     guard let node = node(key) else { return nil }
     guard case .array(let elements) = node.value, !elements.isEmpty else {
@@ -105,9 +105,9 @@ final class ConfigurationTable {
   /// The table at `key`, read by `read`, then checked for unknown keys; `nil` when it is absent or not a table.
   ///
   /// - Parameters:
-  ///   - orEmpty: an absent one is read as an empty one.
-  ///   - expectation: the expected form, for the error message when it is not a table; its value, possibly a secret, is
-  ///     then not shown.
+  ///   - orEmpty: whether an absent table is read as an empty one.
+  ///   - expectation: the expected form, for the error message when the value is not a table. The message does not show
+  ///     the value, which may be a secret.
   func table<Value>(
     _ key: String, orEmpty: Bool = false, expecting expectation: String = "a table",
     _ read: (ConfigurationTable) -> Value?
@@ -124,7 +124,7 @@ final class ConfigurationTable {
     return value
   }
 
-  /// Calls `read` with each of the tables at `key`, which is an array of them, and checks it for unknown keys.
+  /// Calls `read` with each table of the array at `key`, and checks the table for unknown keys.
   func tables(_ key: String, _ read: (ConfigurationTable) -> Void) {
     guard let node = node(key) else { return }
     guard case .array(let elements) = node.value else { return expected("[[\(key)]]", at: key, secret: true) }
@@ -138,15 +138,15 @@ final class ConfigurationTable {
 
   /// Records that `key` should have another form.
   ///
-  /// - Parameter secret: the value may be a secret: the message states only its type.
+  /// - Parameter secret: whether the value may be a secret; the message then states only its type.
   func expected(_ what: String, at key: String, secret: Bool = false) {
     addError("expected \(what), got \(members[key]?.described(secret: secret) ?? "nothing")", at: key)
   }
 
   /// Records an error at `key`, or about the table itself.
   ///
-  /// - Parameter keys: one of these would have prevented the error. If the table has a key that looks like one of them, the
-  ///   misspelled key is the only error.
+  /// - Parameter keys: keys of which one would have prevented the error. If the table has a key that looks like one of
+  ///   them, that misspelled key is the only error.
   func addError(_ text: String, at key: String? = nil, lacking keys: [String] = []) {
     let node = key.flatMap { members[$0] }
     let error = ConfigurationError(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text)
@@ -160,7 +160,7 @@ final class ConfigurationTable {
     addError("expected \(key)\(example.map { ", such as \($0)" } ?? ""), got none", lacking: [key])
   }
 
-  /// Records an error for each of `keys` that is present, as it has no effect without something else.
+  /// Records an error for each of `keys` that is present, because it has no effect without `what`.
   func refuse(_ keys: [String], onlyWith what: String, lacking others: [String] = []) {
     for key in keys where holds(key) { addError("expected \(key) only with \(what)", at: key, lacking: others) }
   }
@@ -204,7 +204,7 @@ final class ConfigurationTable {
     for (error, keys) in lacks where meant.isDisjoint(with: keys) { context.collector.add(error) }
   }
 
-  /// Tables whose keys are names of values. What is not one may be such a value.
+  /// Tables whose keys are names of values. A key that is not a name may be a misplaced value, and so a secret.
   static let tablesOfNames: Set<String> = ["headers", "query", "environment"]
 
   /// The dotted path of `key` in TOML.

@@ -2,16 +2,16 @@ import Glibc
 
 /// A file of the configuration: the main one or a drop-in.
 struct ConfigurationText: Sendable, Equatable {
-  /// For error messages.
+  /// The file's path, for error messages.
   let path: String
-  /// Contains no secrets, only the names of credentials.
+  /// The content, which has no secrets, only the names of credentials.
   let bytes: [UInt8]
 
   /// Maximum bytes of all files together, with their paths.
   static let limit = 1 << 20
 
   /// The files of a configuration: the main one, then the drop-ins in the order of their names.
-  /// - Parameter waits: the main one may be a pipe, or standard input, `-`, which has no drop-ins.
+  /// - Parameter waits: whether the main file may be a pipe or `-`, standard input, which has no drop-ins.
   /// - Throws: the error of a file or of the directory that cannot be read.
   static func files(at path: String, waits: Bool = false) throws(ConfigurationErrors) -> [ConfigurationText] {
     var files: [ConfigurationText] = []
@@ -56,7 +56,7 @@ struct ConfigurationText: Sendable, Equatable {
     (path.hasSuffix(".toml") ? String(path.dropLast(5)) : path) + ".d"
   }
 
-  /// The paths of `*.toml`, without hidden files, in the order of their bytes; none if there is no directory.
+  /// The paths of `*.toml` without hidden files, in the order of their bytes; none if there is no directory.
   private static func dropIns(in directory: String) throws(ConfigurationErrors) -> [String] {
     guard let entries = unsafe opendir(directory) else {
       let code = errno
@@ -78,8 +78,8 @@ struct ConfigurationText: Sendable, Equatable {
   fileprivate var storedByteCount: Int { 8 + path.utf8.count + bytes.count }
 }
 
-/// The form in which the files of a configuration are stored: a single file as it is; several after a NUL, which no TOML
-/// has, each as its path and its bytes after their lengths (4 bytes, big-endian).
+/// The form in which the files of a configuration are stored. A single file is stored as it is. Several follow a NUL,
+/// which no TOML has, each as its path and its bytes after their lengths (4 bytes, big-endian).
 extension [ConfigurationText] {
   var stored: [UInt8] {
     guard count > 1 else { return first?.bytes ?? [] }
@@ -91,7 +91,7 @@ extension [ConfigurationText] {
     }
   }
 
-  /// - Parameter path: of the main file now.
+  /// - Parameter path: the present path of the main file.
   /// - Returns: nil if the bytes are of another form.
   init?(stored: [UInt8], path: String) {
     guard stored.first == 0 else {

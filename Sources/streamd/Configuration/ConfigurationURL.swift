@@ -31,19 +31,20 @@ enum UpstreamURL {
     guard !host.isEmpty, host.unicodeScalars.allSatisfy(isHostCharacter) else { throw .noURL }
   }
 
-  /// Checks the URL of a server: as above, without a path, query and fragment.
+  /// Checks the URL of a server, which has no path, query and fragment.
   static func checkServer(_ text: String, schemes: [String]) throws(Fault) {
     try check(text, schemes: schemes)
     let authority = text.firstRange(of: "://").map { text[$0.upperBound...] } ?? ""
     guard !authority.contains(where: { "/?#".contains($0) }) else { throw .noURL }
   }
 
-  /// A character of a name or an address; the others that RFC 3986 (3.2.2) allows occur in no host's name.
+  /// Whether a host's name or address may have this character. No host's name has the others that RFC 3986 (3.2.2)
+  /// allows.
   private static func isHostCharacter(_ scalar: Unicode.Scalar) -> Bool {
     scalar.properties.isAlphabetic || "0123456789.-_~:".unicodeScalars.contains(scalar)
   }
 
-  /// The text after the host: `opening`, then nothing or a colon and a port.
+  /// Checks the text after the host: `opening`, then nothing or a colon and a port.
   private static func checkPort(_ rest: Substring, opening: String) throws(Fault) {
     guard rest.hasPrefix(opening) else { throw .noURL }
     let port = rest.dropFirst(opening.count)

@@ -6,14 +6,14 @@ import Systemd
 /// Hands client connections from one process of the service to the next. The service manager stores their descriptors
 /// in parcels, and their state separately.
 ///
-/// The manager keeps both until the restoring process begins to serve them. A process that ends before has read and
-/// written nothing, and the next one finds the same state.
+/// The manager keeps both until the restoring process begins to serve the connections. A process that ends before that
+/// has read and written nothing, and the next one finds the same state.
 enum ConnectionHandover {
-  /// A parcel: the reading end of `DescriptorParcel`, and what its name says. The manager returns the newest first, and may
-  /// have dropped one in the middle for lack of room.
+  /// A parcel: the reading end of a `DescriptorParcel`, and the content of its name. The manager returns the newest
+  /// parcel first. It may have dropped one in the middle for lack of room.
   private struct Parcel {
     let end: CInt
-    /// The index of its first connection.
+    /// The index of the parcel's first connection.
     let first: Int
     let perMessage: Int
 
@@ -24,7 +24,8 @@ enum ConnectionHandover {
     }
   }
 
-  /// Those of earlier versions: `connections-at-0`, or `connections` alone, with as many in each message as possible.
+  /// The parcel with a stored name; nil: the name is another one. Names of earlier versions are `connections-at-0`, and
+  /// `connections` alone, with as many connections in each message as possible.
   private static func parcel(_ stored: PassedDescriptors.Stored) -> Parcel? {
     let parts = stored.name.split(separator: "-", omittingEmptySubsequences: false)
     let numbers = parts.compactMap { Int($0) }.filter { (0..<1 << 32).contains($0) }
@@ -41,15 +42,18 @@ enum ConnectionHandover {
   }
 
   private static let stateName = "connections-state"
-  /// From this many parcels on, their messages are as large as possible: each parcel takes a descriptor of the manager.
+  /// From this number of parcels on, messages are as large as possible, because each parcel takes a descriptor of the
+  /// manager.
   private static let manyParcels = 32
-  /// After this many processes that ended before serving the connections, they are closed: they may be the cause.
+  /// The number of processes that may end before they serve the connections. The connections may be the cause, and are
+  /// then closed.
   private static let attemptLimit = 3
 
   /// Stores the connections in the manager, and the events that wait for room in their streams. Connections without
   /// room get CANCELED and are closed.
   ///
-  /// - Parameter room: descriptors that the manager still accepts: one for the state, and one for each parcel.
+  /// - Parameter room: the number of descriptors that the manager still accepts: one for the state, and one for each
+  ///   parcel.
   static func save(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     let (parcels, count) = pack(saved.descriptors, room: room, journal)
     defer { for parcel in parcels { close(parcel.end) } }
@@ -73,7 +77,7 @@ enum ConnectionHandover {
     return (ends.map { Parcel(end: $0.end, first: $0.first, perMessage: perMessage) }, count)
   }
 
-  /// - Returns: the parcels, the caller's to close, and the number of connections in them; none if one has no room.
+  /// - Returns: the parcels, which the caller closes, and the number of connections in them; none if one has no room.
   private static func pack(
     _ descriptors: [CInt], room: Int, _ journal: Journal
   ) -> (parcels: [Parcel], count: Int) {
@@ -156,15 +160,15 @@ enum ConnectionHandover {
     return listed.isEmpty ? total : "\(total) (\(listed.joined(separator: ", ")))"
   }
 
-  /// Removes these descriptors from the manager: from now on the connections may be read and written. Returns when the
-  /// manager was notified, or does not listen.
+  /// Removes these descriptors from the manager. From now on, the connections may be read and written. Returns when the
+  /// manager has received the message, or does not respond.
   static func release(_ names: [String], from manager: ServiceManager) {
     for name in names { manager.removeStored(name) }
     manager.flush(within: .seconds(1))
   }
 
-  /// Assigns descriptors to the connections. Those beyond `room` get CANCELED and are closed: first, because parcels
-  /// bring many at a time, for which there is no room later.
+  /// Assigns descriptors to the connections. Connections beyond `room` get CANCELED and are closed first: a parcel
+  /// brings many descriptors at a time, for which there is no room later.
   private static func attach(_ parcels: [Parcel], to saved: inout SavedConnections, atMost room: Int) {
     if room < saved.count {
       for parcel in parcels {

@@ -5,8 +5,8 @@ import Systemd
 
 /// The TCP sockets of `[server] listen`.
 ///
-/// The service manager stores them, so that over a restart or a kill clients that connect wait in their queues. Confined to
-/// the main thread.
+/// The service manager stores the sockets. During a restart or after a kill, clients that connect wait in the sockets'
+/// queues. Confined to the main thread.
 final class ListeningSockets {
   /// An address that cannot be listened on, as a sentence.
   struct Refusal: Error, CustomStringConvertible {
@@ -29,11 +29,11 @@ final class ListeningSockets {
 
   private let server: StreamServer
   private let manager: ServiceManager
-  /// Those of an earlier process, on which nobody listens yet.
+  /// The sockets of an earlier process, on which this one does not listen yet.
   private var taken: [InternetAddress: CInt] = [:]
-  /// Owned by the server, which listens on them.
+  /// The sockets on which the server listens. The server owns them.
   private var sockets: [InternetAddress: CInt] = [:]
-  /// What `open` has opened, and which ones are not wanted any more.
+  /// The sockets that `open` has opened, and the sockets that are no longer wanted.
   private var pending: (opened: [InternetAddress: CInt], leaving: [InternetAddress: CInt]) = ([:], [:])
 
   private static let namePrefix = "listen-"
@@ -43,7 +43,7 @@ final class ListeningSockets {
   /// The number of the service manager's descriptors that are sockets.
   var storedCount: Int { sockets.count }
 
-  /// Takes the sockets of an earlier process out of `stored`, those of these addresses, and closes its others.
+  /// Takes the sockets of an earlier process out of `stored`. Keeps those of these addresses, and closes the others.
   func take(from stored: inout [PassedDescriptors.Stored], for addresses: [InternetAddress]) {
     let mine = stored.filter { $0.name.hasPrefix(Self.namePrefix) }
     stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
@@ -66,7 +66,8 @@ final class ListeningSockets {
     apply()
   }
 
-  /// Opens the addresses that are not open yet. Nothing is accepted there, and nothing is closed, before `apply`.
+  /// Opens sockets for the addresses that have none. No connection is accepted there, and no socket is closed, before
+  /// `apply`.
   func open(_ addresses: [InternetAddress]) throws(Refusal) {
     pending.leaving = sockets.filter { !addresses.contains($0.key) }
     for address in addresses where sockets[address] == nil {
@@ -80,7 +81,7 @@ final class ListeningSockets {
     }
   }
 
-  /// Listens on what was opened, and closes the others.
+  /// Listens on the sockets that were opened, and closes those that are no longer wanted.
   func apply() {
     for (address, socket) in pending.leaving {
       sockets[address] = nil
@@ -95,14 +96,14 @@ final class ListeningSockets {
     pending = ([:], [:])
   }
 
-  /// Closes what was opened, instead of `apply`.
+  /// Closes the sockets that were opened, instead of `apply`.
   func discard() {
     for socket in pending.opened.values { close(socket) }
     pending = ([:], [:])
   }
 
-  /// Refuses clients from now on: as long as the manager has a copy, they would wait in its queue for an accept that never
-  /// comes.
+  /// Refuses clients from now on. They would otherwise wait in the queue of the manager's copy of the socket, where no
+  /// process accepts them.
   private func end(_ socket: CInt) { shutdown(socket, CInt(SHUT_RDWR)) }
 
   private func serve(_ address: InternetAddress, _ socket: consuming OwnedDescriptor) {
@@ -110,7 +111,7 @@ final class ListeningSockets {
     server.listen(on: socket)
   }
 
-  /// In the service manager, whose names have no colons.
+  /// The socket's name in the service manager, whose names have no colons.
   private static func name(of address: InternetAddress) -> String {
     namePrefix + address.description.replacing(":", with: "_")
   }

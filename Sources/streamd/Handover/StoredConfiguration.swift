@@ -3,11 +3,11 @@ import StreamRuntime
 import StreamServer
 import Systemd
 
-/// The files of the last served configuration, stored in the service manager exactly as long as connections and logs
-/// are. A process that finds errors in the files serves this one, so that connections and logs survive.
+/// The files of the last served configuration. The service manager stores them exactly as long as connections and logs.
+/// A process that finds errors in the files serves the stored ones, so that connections and logs survive.
 ///
 /// Confined to one thread at a time.
-final class StoredConfiguration: @unchecked Sendable {  // as said above
+final class StoredConfiguration: @unchecked Sendable {  // confined as above
   /// The stored files, if there are any.
   private var text: [UInt8]?
   /// The names of the stored descriptors, oldest first.
@@ -22,7 +22,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
     stored.removeAll { $0.name.hasPrefix(Self.namePrefix) }
     func number(_ stored: PassedDescriptors.Stored) -> Int { Int(stored.name.dropFirst(Self.namePrefix.count)) ?? 0 }
     for stored in mine.sorted(by: { number($0) < number($1) }) {
-      // The newest of several: a process was killed while replacing one by the other.
+      // The newest of several is used. There are several if a process was killed while replacing one by the other.
       do throws(InvalidSavedState) {
         text = try Self.text(in: stored.descriptor)
       } catch {
@@ -42,12 +42,12 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
     return Array(try SavedState.open(bytes, as: .configuration))
   }
 
-  /// The number of the manager's descriptors that hold it.
+  /// The number of the manager's descriptors that are configurations.
   var count: Int { names.count }
 
   /// - Parameter path: the main file's name in error messages.
-  /// - Returns: nil if there is none, or if something to which it refers has changed: users, groups, credentials,
-  ///   files.
+  /// - Returns: nil if there is none, or if it has an error now, such as a user, group, credential or file that is
+  ///   missing.
   func load(as path: String) -> ConfigurationSource? {
     text.flatMap { [ConfigurationText](stored: $0, path: path) }.flatMap { try? ConfigurationSource.parse($0) }
   }
@@ -55,7 +55,7 @@ final class StoredConfiguration: @unchecked Sendable {  // as said above
   /// Stores these files in place of the previous ones.
   func store(_ files: [ConfigurationText], with manager: ServiceManager, _ journal: Journal) {
     let text = files.stored
-    // Scarce room in the store is for connections.
+    // If the store has little room, the room is for connections.
     guard manager.storeLimit > LogStore.reservedDescriptors, text != self.text else { return }
     do {
       let descriptor = try MemoryFile.make(SavedState.seal(text, as: .configuration), name: "configuration")
