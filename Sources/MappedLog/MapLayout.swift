@@ -1,5 +1,5 @@
-/// The layout of a region, version 1, in host byte order. `Sources/libstreamd/streamd-map.h` defines it, with what the
-/// writer stores in which order, and how readers read it.
+/// The layout of a region, version 1, in host byte order. `Sources/libstreamd/streamd-map.h` defines it, the order in
+/// which the writer stores, and the way in which readers read.
 package enum MapLayout {
   package static let magic: UInt64 = 0x5041_4D44_4D52_5453  // "STRMDMAP" in a little endian dump
   package static let version: UInt32 = 1
@@ -33,7 +33,7 @@ package enum MapLayout {
     package static let time = 16
   }
 
-  /// Bytes of a record in the ring.
+  /// The bytes that a record takes in the ring.
   static func recordBytes(for dataBytes: Int) -> Int { (recordHeaderBytes + dataBytes + 7) & ~7 }
 
   /// A region's parts, for the limits of a log.
@@ -49,7 +49,7 @@ package enum MapLayout {
 
     var indexOffset: Int { headerBytes }
     var ringOffset: Int { (headerBytes + slots * 8 + 63) & ~63 }
-    /// Whole pages of 64 KiB, the largest of the supported processors.
+    /// Whole pages of 64 KiB, which is the largest page size of the supported processors.
     var regionBytes: Int { (ringOffset + ringBytes + 0xFFFF) & ~0xFFFF }
   }
 }

@@ -5,19 +5,19 @@ import Synchronization
 
 /// The memory of one generation of a mapped stream: its events, as its readers see them.
 ///
-/// Events are published in parts: the writer first raises `first` over what a part overwrites, then writes the part's
-/// records and slots, then raises `end`. Positions are the ids of a log without a hole. What readers could write nowhere,
-/// they cannot have changed; the writer nevertheless uses the region's content for comparisons only, and writes where its
-/// own numbers say.
+/// Events are published in parts. The writer first raises `first` over the events that a part overwrites, then writes
+/// the part's records and slots, then raises `end`. Positions are the ids of a log without a hole. Readers get a
+/// read-only descriptor. The writer nevertheless uses the region's content for comparisons only: its own state
+/// determines where it writes.
 ///
-/// One thread at a time may write; `wake` and the constants are for any thread.
+/// One thread at a time may write. `wake` and the constants may be used on any thread.
 @safe package final class MapRegion: @unchecked Sendable {
   private typealias Word = UnsafeMutablePointer<Atomic<UInt64>>
   private typealias HalfWord = UnsafeMutablePointer<Atomic<UInt32>>
 
   /// Rises from region to region of a stream.
   package let generation: UInt64
-  /// Identifies the positions: those of regions with one epoch are comparable.
+  /// Identifies the numbering of positions: those of regions with the same epoch are comparable.
   package let epoch: UInt64
   /// The oldest position.
   package private(set) var first: UInt64
@@ -31,11 +31,11 @@ import Synchronization
   private let firstWord, endWord, index: Word
   private let wakeWord, stateWord: HalfWord
   private let ring: UnsafeMutableRawPointer
-  /// Where the next record goes, unless the ring ends before its end.
+  /// The offset in the ring for the next record, unless the record exceeds the ring's end: then it is 0.
   private var nextOffset = 0
 
-  /// The most bytes of a part that has several events. A part is at most a quarter of the ring as well, so that with the
-  /// unused end of the ring it never overwrites itself.
+  /// Maximum bytes of a part with several events. Such a part also has at most a quarter of the ring, so that it never
+  /// overwrites itself, even with an unused end of the ring.
   private static let partBytes = 256 << 10
 
   /// Bytes of a region for a log with these limits.
@@ -43,13 +43,13 @@ import Synchronization
     MapLayout.Geometry(events: events, bytes: bytes).regionBytes
   }
 
-  /// An empty region.
+  /// Creates an empty region.
   ///
   /// - Parameters:
-  ///   - name: the stream's, for `/proc`.
-  ///   - events: of the log, at least 1.
-  ///   - bytes: of the log's ring, which stores each event in as many bytes as the region.
-  ///   - position: the next event's.
+  ///   - name: the stream's name, shown in `/proc`.
+  ///   - events: the log's maximum number of events, at least 1.
+  ///   - bytes: the bytes of the log's ring, in which an event takes as many bytes as in the region.
+  ///   - position: the position of the next event.
   package init(
     name: String, events: Int, bytes: Int, generation: UInt64, epoch: UInt64, position: UInt64
   ) throws(SystemError) {
@@ -85,9 +85,9 @@ import Synchronization
   }
 
   package var byteCount: Int { unsafe memory.bytes.count }
-  /// For readers; owned by the region.
+  /// The read-only descriptor for readers; owned by the region.
   package var descriptor: CInt { reading.raw }
-  /// For a process that marks the region later; owned by the region.
+  /// The writable descriptor, for a process that marks the region later; owned by the region.
   package var writableDescriptor: CInt { memory.descriptor.raw }
 
   // MARK: Writing
@@ -95,9 +95,10 @@ import Synchronization
   /// Publishes the events from `end` on.
   ///
   /// - Parameters:
-  ///   - newEnd: exclusive.
-  ///   - oldest: events before it are not to be seen any more.
-  ///   - record: the id and the time of an event, 8 bytes each, big endian, then its data; called twice for each.
+  ///   - newEnd: the position after the last event.
+  ///   - oldest: the oldest position that readers may still see.
+  ///   - record: returns the id and the time of an event, 8 bytes each, big endian, then its data; called twice for
+  ///     each.
   package func publish(
     upTo newEnd: UInt64, keeping oldest: UInt64, _ record: (UInt64) -> UnsafeRawBufferPointer
   ) {
@@ -133,7 +134,8 @@ import Synchronization
       byteCount += size
       if byteCount > mostBytes, next > end { break }
       if offset + size > geometry.ringBytes {
-        // No record is split: the records between here and the ring's end are the oldest.
+        // No record is split: this one begins at the start of the ring. The records from here to the end are the
+        // oldest.
         while first < end, self.offset(of: first) >= offset { first += 1 }
         offset = 0
       }
@@ -171,7 +173,7 @@ import Synchronization
     nextOffset += recordBytes
   }
 
-  /// Says that no event follows. `wake` is to be called then.
+  /// Marks that no event follows. The caller then calls `wake`.
   package func end(as state: MapState) {
     guard self.state == .live else { return }
     self.state = state
@@ -181,10 +183,10 @@ import Synchronization
 
   // MARK: Waking
 
-  /// Wakes the readers that wait: after each publication and each change of state.
+  /// Wakes the readers that wait. Called after each publication and each change of state.
   ///
   /// - Parameters:
-  ///   - pages: of all readers that have one.
+  ///   - pages: the waiting pages of all readers that have one.
   ///   - wakesAlways: whether there may be a reader that waits without a page.
   package func wake(_ pages: [WaitingPage], wakesAlways: Bool) {
     var isNeeded = wakesAlways
@@ -192,8 +194,8 @@ import Synchronization
     if isNeeded { unsafe wake_all(wakeWord) }
   }
 
-  /// Marks the region of a process that was killed, so that its readers ask for the next one. Does nothing with what is no
-  /// such region.
+  /// Marks the region of a process that was killed, so that its readers ask for the next one. Has no effect on memory
+  /// that is not a region of this version.
   package static func markReplaced(_ descriptor: consuming OwnedDescriptor) throws(SystemError) {
     let memory = try SealedMemory(adopting: descriptor)
     guard unsafe memory.bytes.count >= MapLayout.headerBytes,

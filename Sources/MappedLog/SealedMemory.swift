@@ -6,7 +6,7 @@ import StreamRuntime
 @safe package final class SealedMemory: @unchecked Sendable {  // its users order accesses
   /// Initially zero; valid as long as the object exists.
   package let bytes: UnsafeMutableRawBufferPointer
-  /// For reading and writing.
+  /// The descriptor, for reading and writing.
   package let descriptor: OwnedDescriptor
 
   /// - Parameters:
@@ -23,7 +23,7 @@ import StreamRuntime
     try self.init(mapping: descriptor, byteCount: byteCount)
   }
 
-  /// Maps the memory that another process has made.
+  /// Maps the memory that another process has created.
   package convenience init(adopting descriptor: consuming OwnedDescriptor) throws(SystemError) {
     var status = stat()
     guard unsafe fstat(descriptor.raw, &status) == 0 else { throw SystemError("fstat") }
