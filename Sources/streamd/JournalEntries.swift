@@ -45,7 +45,7 @@ extension Journal.Entry {
         [.stream(stream)])
     case .streamNotStale(let stream, let isIdle):
       self.init(
-        .streamNotStale, .info, "no longer stale" + (isIdle ? ": nothing is expected of it now" : ""),
+        .streamNotStale, .info, "no longer stale" + (isIdle ? ": its source is not asked for events now" : ""),
         [.stream(stream)])
     case .stateIncomplete(let stream, let lack):
       self.init(.stateIncomplete, .warning, "\(lack.sentence); it is refused", [.stream(stream)])

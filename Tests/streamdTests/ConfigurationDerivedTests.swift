@@ -42,9 +42,9 @@ struct ConfigurationDerivedTests {
     #expect(errors("[streams.base]\n[streams.d]\nof = [\"base\"]\n").count == 1)
   }
 
-  @Test func circlesAreErrorsWithTheirPath() {
+  @Test func cyclesAreErrorsWithTheirPath() {
     #expect(
-      errors("[streams.a]\nof = [\"a\"]\n") == ["test.toml:2: streams.a.of: expected no circle, got a of a"])
+      errors("[streams.a]\nof = [\"a\"]\n") == ["test.toml:2: streams.a.of: expected no cycle, got a of a"])
     let text = """
       [streams.x]
       of = ["a"]
@@ -56,9 +56,9 @@ struct ConfigurationDerivedTests {
       of = ["a", "x"]
       \(base)
       """
-    #expect(errors(text) == ["test.toml:2: streams.x.of: expected no circle, got x of a of b of c of x"])
+    #expect(errors(text) == ["test.toml:2: streams.x.of: expected no cycle, got x of a of b of c of x"])
     let apart = "[streams.x]\nof = [\"a\"]\n[streams.a]\nof = [\"b\"]\n[streams.b]\nof = [\"a\"]\n"
-    #expect(errors(apart) == ["test.toml:4: streams.a.of: expected no circle, got a of b of a"])
+    #expect(errors(apart) == ["test.toml:4: streams.a.of: expected no cycle, got a of b of a"])
   }
 
   @Test(arguments: [

@@ -312,7 +312,7 @@ struct ConfigurationErrorTests {
     ("map = 1", "map: expected true or false, got 1"),
     (
       "map = true\nkeep = \"disk\"",
-      #"map: expected keep = "memory" or "no" with map = true: no file is mapped by clients"#
+      #"map: expected keep = "memory" or "no" with map = true: clients cannot map a file"#
     ),
     (
       "map = true\noverflow = \"block\"",

@@ -189,7 +189,7 @@ import Testing
     let written = times.flatMap { entries.take($1, at: $0) }.filter { $0.priority != .debug }
     #expect(
       written.map(\.message) == [
-        "events missed: 1 event of \"a\", not read in time", "reads all events again, after it missed some 2 times",
+        "events missed: 1 event of \"a\", not read in time", "reads all events again; it had missed some 2 times",
       ])
   }
 }

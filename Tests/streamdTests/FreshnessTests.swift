@@ -106,7 +106,9 @@ import Testing
     #expect(!daemon.log.contains(": stale: "), "\(daemon.log)")
     #expect(!daemon.log.contains("no longer stale"))
     try daemon.reload(silent(expecting: ""))
-    try daemon.eventually("it is not stale") { daemon.log.contains("no longer stale: nothing is expected of it now") }
+    try daemon.eventually("it is not stale") {
+      daemon.log.contains("no longer stale: its source is not asked for events now")
+    }
     while try await entry("silent", of: daemon)?.staleSince != nil { try await Task.sleep(for: .milliseconds(50)) }
     #expect(await daemon.stop() == 0)
   }

@@ -84,7 +84,7 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let other = try TCPSocket.listen(on: address)
     let daemon = try RestartedDaemon(hasManager: false)
     #expect(try await daemon.startAndEnd("listen = [\"\(address)\"]\n" + ticks) == EX_OSERR)
-    #expect(daemon.logs("streamd cannot start: cannot listen on \(address): another process does\n"))
+    #expect(daemon.logs("streamd cannot start: cannot listen on \(address): another process listens on it\n"))
     #expect(other.raw >= 0)
   }
 

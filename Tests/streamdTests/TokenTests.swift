@@ -65,7 +65,7 @@ private let secrets = [
     ),
     (
       "name = \"x\"\ncredential = \"alice\"\n[[tokens]]\nname = \"y\"\ncredential = \"alice\"", 6,
-      "credential: the credential \"alice\" has the token of another name"
+      "credential: the credential \"alice\" has the same token as another one"
     ),
     (
       "name = \"x\"\ncredential = \"alice\"\n[[tokens]]\nname = \"x\"\ncredential = \"bob\"", 5,

@@ -107,7 +107,7 @@ extension ConfigurationNode {
 }
 
 extension [Configuration.Stream] {
-  /// The errors in the bases of derived streams, in the order of the streams: names without a stream, and circles.
+  /// The errors in the bases of derived streams, in the order of the streams: names without a stream, and cycles.
   /// - Parameter names: the names of all streams, including streams with errors.
   func baseErrors(among names: Set<String>) -> [(stream: String, text: String)] {
     let bases = Dictionary(map { ($0.name, $0.bases) }) { $1 }
@@ -117,15 +117,15 @@ extension [Configuration.Stream] {
       for base in stream.bases where !names.contains(base) {
         errors.append((stream.name, "expected a stream of this configuration, got \(ConfigurationNode.shown(base))"))
       }
-      guard !isInCircle.contains(stream.name), let circle = Self.circle(from: stream.name, in: bases) else { continue }
-      isInCircle.formUnion(circle)
-      errors.append((stream.name, "expected no circle, got \(circle.joined(separator: " of "))"))
+      guard !isInCircle.contains(stream.name), let cycle = Self.cycle(from: stream.name, in: bases) else { continue }
+      isInCircle.formUnion(cycle)
+      errors.append((stream.name, "expected no cycle, got \(cycle.joined(separator: " of "))"))
     }
     return errors
   }
 
   /// The shortest way from a stream to itself; nil: there is none.
-  private static func circle(from start: String, in bases: [String: [String]]) -> [String]? {
+  private static func cycle(from start: String, in bases: [String: [String]]) -> [String]? {
     var origins: [String: String] = [:]
     var queue = [start]
     var index = 0
@@ -137,13 +137,13 @@ extension [Configuration.Stream] {
         queue.append(base)
       }
       guard let last = origins[start] else { continue }
-      var circle = [start]
+      var cycle = [start]
       var next = last
       while next != start, let origin = origins[next] {
-        circle.append(next)
+        cycle.append(next)
         next = origin
       }
-      return [start] + circle.reversed()
+      return [start] + cycle.reversed()
     }
     return nil
   }
@@ -154,7 +154,7 @@ extension [Configuration.Stream] {
     while !rest.isEmpty {
       let names = Set(rest.map(\.name))
       let ready = rest.filter { names.isDisjoint(with: $0.bases) }
-      // A stream is always ready unless there is a circle.
+      // A stream is always ready unless there is a cycle.
       guard !ready.isEmpty else { return ordered + rest }
       ordered += ready
       rest.removeAll { names.isDisjoint(with: $0.bases) }

@@ -76,7 +76,7 @@ extension Configuration.Stream: ConfigurationSection {
   private func checkMap(_ table: ConfigurationTable) {
     guard map else { return }
     if keep == .disk {
-      table.addError("expected keep = \"memory\" or \"no\" with map = true: no file is mapped by clients", at: "map")
+      table.addError("expected keep = \"memory\" or \"no\" with map = true: clients cannot map a file", at: "map")
     }
     if overflow == .block {
       table.addError(

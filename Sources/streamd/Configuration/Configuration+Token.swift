@@ -44,7 +44,7 @@ extension Configuration.Token {
           "the credential \"\(secret.name)\" has no token: expected 16 to \(ClientToken.maximumByteCount) letters, digits "
             + "and characters of -._~+/, then any number of =", at: "credential")
       } else if others.contains(where: { $0.secret.content == secret.content }) {
-        table.addError("the credential \"\(secret.name)\" has the token of another name", at: "credential")
+        table.addError("the credential \"\(secret.name)\" has the same token as another one", at: "credential")
       }
     }
     let (read, write) = (table.values("read", .streamPattern) ?? [], table.values("write", .streamPattern) ?? [])

@@ -15,7 +15,7 @@ final class ListeningSockets {
     fileprivate init(_ address: InternetAddress, _ error: SystemError) {
       let reason =
         switch error.code {
-        case EADDRINUSE: "another process does"
+        case EADDRINUSE: "another process listens on it"
         case EADDRNOTAVAIL: "no interface of this machine has this address"
         case EACCES: "ports below 1024 require a privilege (CAP_NET_BIND_SERVICE)"
         case EPERM: "the unit does not allow it (SocketBindAllow=tcp:\(address.port))"
