@@ -222,6 +222,26 @@ import Testing
     }
   }
 
+  @Test func largeValuesAreStoredOnceOverARestartDuringTheirExamination() async throws {
+    try await withTwoServers(ServerLimits(workers: 1)) { first, next in
+      for harness in [first, next] { try harness.addPublished("p") { $0.requiresJSON = true } }
+      let values = (0..<8).map { Self.large("\($0)") }
+      let clients = try values.map { _ in try WireClient.ready(first.path) }
+      for (index, client) in clients.enumerated() {
+        client.publish("p", Array("\(index)".utf8))
+        client.values([Array(values[index].utf8)], isComplete: true)
+      }
+      try await first.handOver(to: next)
+      for client in clients {
+        var frame = try client.receive()
+        while case .requestN = frame { frame = try client.receive() }
+        #expect(frame == .payload(StreamID(1), Payload(), follows: false, isComplete: true, isNext: false))
+      }
+      let all = try stored(first, "p") + stored(next, "p")
+      #expect(all.sorted() == (values + (0..<8).map { "\($0)" }).sorted(), "\(all.map { $0.prefix(20) })")
+    }
+  }
+
   @Test func aChangeOfTheStreamAppliesToTheNextValue() async throws {
     try await withServer { harness in
       let source = try harness.addPublished("p")
