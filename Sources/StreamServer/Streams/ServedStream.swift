@@ -378,8 +378,7 @@ final class ServedStream: Sendable {
   func watchFreshness(on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
     let limit = configuration.expectEvery.map { UInt64(max(0, $0.wholeNanoseconds)) }
     let now = EventLoop.monotonicNow()
-    var survey = BaseSurvey()
-    let observation = observation(&survey)
+    let (events, newestAge, _) = eventsSoFar
     let (starts, wasStale) = freshness.withLock { freshness -> (Bool, Bool) in
       guard let limit else {
         defer { freshness = nil }
@@ -389,8 +388,7 @@ final class ServedStream: Sendable {
         freshness?.machine.limit = limit
         return (false, false)
       }
-      let machine = FreshnessMachine(
-        limit: limit, events: observation.events, newestAge: observation.newestAge, at: now)
+      let machine = FreshnessMachine(limit: limit, events: events, newestAge: newestAge, at: now)
       freshness = Freshness(machine: machine, id: now)
       return (true, false)
     }
@@ -424,10 +422,8 @@ final class ServedStream: Sendable {
   }
 
   private func observation(_ survey: inout BaseSurvey) -> FreshnessMachine.Observation {
-    let (events, newest, hasEnded) = log.read { storage, completion in
-      (storage.appendedEvents, storage.newestTime, completion != nil)
-    }
-    let (status, wallTime) = (status, EventLog.wallClock())
+    let (events, newestAge, hasEnded) = eventsSoFar
+    let status = status
     var isDemanded = hasEnded ? false : log.isAwaitingUpstream
     // Only the leader's source is asked, for all hosts, and it alone sees fetches that find nothing new.
     if !hasEnded, let fleet = status.fleet, publishSource == nil {
@@ -436,8 +432,16 @@ final class ServedStream: Sendable {
     // The bases' proofs count as well: an event that the filter leaves out shows that the stream lacks none.
     let fetchedAt = [status.fetchedAt, survey.finding(on: self).basesProvedAt].compactMap { $0 }.max()
     return FreshnessMachine.Observation(
-      events: events, newestAge: newest.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil },
-      fetchedAt: fetchedAt, isDemanded: isDemanded)
+      events: events, newestAge: newestAge, fetchedAt: fetchedAt, isDemanded: isDemanded)
+  }
+
+  /// The number of appended events, the newest one's age in nanoseconds, and whether the stream has ended.
+  private var eventsSoFar: (count: UInt64, newestAge: UInt64?, hasEnded: Bool) {
+    let wallTime = EventLog.wallClock()
+    return log.read { storage, completion in
+      let age = storage.newestTime.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil }
+      return (storage.appendedEvents, age, completion != nil)
+    }
   }
 
   /// When the newest event was last known to be the present one, and since when the stream is stale; microseconds since

@@ -112,16 +112,35 @@ extension [Configuration.Stream] {
   func baseErrors(among names: Set<String>) -> [(stream: String, text: String)] {
     let bases = Dictionary(map { ($0.name, $0.bases) }) { $1 }
     var errors: [(stream: String, text: String)] = []
-    var isInCircle: Set<String> = []
+    let open = Self.leadingToCycles(in: bases)
+    var reported: Set<String> = []
     for stream in self {
       for base in stream.bases where !names.contains(base) {
         errors.append((stream.name, "expected a stream of this configuration, got \(ConfigurationNode.shown(base))"))
       }
-      guard !isInCircle.contains(stream.name), let cycle = Self.cycle(from: stream.name, in: bases) else { continue }
-      isInCircle.formUnion(cycle)
+      guard open.contains(stream.name), !reported.contains(stream.name),
+        let cycle = Self.cycle(from: stream.name, in: bases)
+      else { continue }
+      reported.formUnion(cycle)
       errors.append((stream.name, "expected no cycle, got \(cycle.joined(separator: " of "))"))
     }
     return errors
+  }
+
+  /// The streams in cycles, and those that are made of them. Of a stream that is not one of these, nobody has to look for a
+  /// way to itself, which takes as long as its chain is deep.
+  private static func leadingToCycles(in bases: [String: [String]]) -> Set<String> {
+    var openBases = bases.mapValues { Set($0).filter { bases[$0] != nil } }
+    var users: [String: [String]] = [:]
+    for (name, bases) in openBases { for base in bases { users[base, default: []].append(name) } }
+    var closed = openBases.compactMap { $1.isEmpty ? $0 : nil }
+    while let name = closed.popLast() {
+      openBases[name] = nil
+      for user in users[name] ?? [] where openBases[user]?.remove(name) != nil && openBases[user]?.isEmpty == true {
+        closed.append(user)
+      }
+    }
+    return Set(openBases.keys)
   }
 
   /// The shortest way from a stream to itself; nil: there is none.
