@@ -13,6 +13,8 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package var errors: UInt64?
     /// As in `CatalogueEntry`.
     package var malformed: UInt64?
+    /// As in `CatalogueEntry`.
+    package var missed: UInt64?
     package var eventsOut: UInt64?
     package var bytesOut: UInt64?
     package var lag: UInt64?
@@ -34,7 +36,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     package init(name: String) { self.name = name }
 
     private enum CodingKeys: String, CodingKey {
-      case name, state, subscribers, lag, newest, fresh, errors, malformed, keys, upstream
+      case name, state, subscribers, lag, newest, fresh, errors, malformed, missed, keys, upstream
       case stateBytes = "state_bytes"
       case staleSince = "stale_since"
       case eventsIn = "events_in"

@@ -110,6 +110,10 @@ import Testing
       client.send(.requestN(StreamID(1), 1))
       harness.eventually { derivations.reports.withLock { $0 } == [.missed(.known(6), base: "base"), .current] }
       #expect(stream.summary(showsNames: true).missed == 6)
+      #expect(harness.server.statistics.byStream.map(\.missed) == [nil, 6])
+      let metrics = try HTTPWireClient(harness).fetch("/metrics").text
+      #expect(metrics.contains("streamd_stream_missed_events_total{stream=\"\(stream.name)\"} 6\n"))
+      #expect(!metrics.contains("streamd_stream_missed_events_total{stream=\"base\"}"))
     }
   }
 

@@ -5,6 +5,9 @@ import StreamProtocol
 import StreamRuntime
 
 extension ServedStream {
+  /// Events of its bases that it has missed; nil for a stream that is not made of others.
+  var missedOfBases: UInt64? { status.derivation?.missed.load(ordering: .relaxed) }
+
   /// The stream's entry in `$streams`.
   /// - Parameters:
   ///   - showsNames: whether it names the reader that stalls the stream, the host that leads it, and its bases.
@@ -14,7 +17,7 @@ extension ServedStream {
     let state = state(showsNames: showsNames, &survey)
     let staleSince = survey.finding(on: self).staleSince
     let fleet = status.listedFleet(at: EventLoop.monotonicNow())
-    let (keyedState, missed) = (keyedState, status.derivation?.missed.load(ordering: .relaxed))
+    let (keyedState, missed) = (keyedState, missedOfBases)
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),

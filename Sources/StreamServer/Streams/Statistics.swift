@@ -85,6 +85,8 @@ public struct Statistics: Equatable, Sendable {
     public var upstream: UpstreamFigures?
     /// Requests for the demand of the readers of its map; nil for a stream that is not mapped.
     public var mapReaders: Int?
+    /// Events of its bases that it has missed; nil for a stream that is not made of others.
+    public var missed: UInt64?
   }
 }
 
@@ -120,7 +122,7 @@ extension StatisticsSnapshot.Stream {
   fileprivate init(_ stream: Statistics.Stream) {
     self.init(name: stream.name)
     (state, subscribers) = (stream.state, UInt64(stream.subscribers))
-    (errors, malformed) = (stream.errors, stream.malformed)
+    (errors, malformed, missed) = (stream.errors, stream.malformed, stream.missed)
     (eventsIn, bytesIn, eventsOut, bytesOut) = (stream.eventsIn, stream.bytesIn, stream.eventsOut, stream.bytesOut)
     (lag, newest, fleetLag) = (stream.lag, stream.newest, stream.fleet?.lag)
     (fresh, staleSince) = (stream.fresh, stream.staleSince)
