@@ -13,6 +13,9 @@ extension FleetMachine {
     package var lag: UInt64
     /// Since when this host may lack events, on the monotonic clock; nil: it has all.
     package var staleSince: UInt64?
+    /// The names of the hosts that have another definition of the stream, as far as this host knows: it knows that of the
+    /// leader, and as the leader those of all others.
+    package var otherHosts: [String]
   }
 
   /// The shard of a stream. All versions compute the same one.
@@ -65,13 +68,15 @@ extension FleetMachine {
 
   /// - Returns: nil for a stream that this host does not have.
   package func status(of stream: String, at now: UInt64) -> Status? {
-    guard let (shard, _) = find(stream) else { return nil }
+    guard let (shard, shared) = find(stream) else { return nil }
     let machine = shard.machine
+    func name(_ other: HostID) -> String { other == host ? settings.hostName : names[other] ?? "\(other)" }
     return Status(
-      isLeading: shard.isLeading, leader: machine.leader.map { $0 == host ? settings.hostName : names[$0] ?? "\($0)" },
+      isLeading: shard.isLeading, leader: machine.leader.map(name),
       term: machine.term ?? 0, epoch: machine.epoch ?? 0,
       lag: shard.isLeading ? 0 : shard.leaderLast - min(shard.leaderLast, machine.lastSequence ?? 0),
-      staleSince: isStarted ? machine.staleSince(at: now) : 0)
+      staleSince: isStarted ? machine.staleSince(at: now) : 0,
+      otherHosts: shard.otherHosts(shared, at: now, nameOfLeader: name))
   }
 
   /// When `tick` is due; nil: never.

@@ -29,6 +29,8 @@ package final class FleetMachine {
     case send([UInt8], to: FleetSubject)
     /// Ask a shard's leader to fetch. The answer goes to `wantArrived`.
     case want([UInt8], stream: String, leader: HostID)
+    /// Ask a shard's leader for its definition of a stream. The answer, if any, goes to `compared`.
+    case compare([UInt8], stream: String, leader: HostID)
     /// Ask whether any other host wants the stream. The answer goes to `learned`.
     case askInterest(stream: String)
     /// Listen, or listen no more, to the stream's interest subject.
@@ -147,6 +149,11 @@ package final class FleetMachine {
     stream.tellAt = hasArrived ? .max : now &+ FleetShard.repetition / 2
   }
 
+  /// The answer to `compare`.
+  package func compared(_ stream: String, with leader: HostID, _ answer: [UInt8]) {
+    find(stream).map { $0.compared($1, with: leader, answer) }
+  }
+
   /// Events of a stream that this host fetches, and the schedule of its source from now on. Without effect unless this
   /// host leads the stream's shard.
   package func fetched(
@@ -218,29 +225,34 @@ package final class FleetMachine {
       let other = HostID(heartbeat.host), other != host
     else { return [] }
     if names.count > 10_000 { names = [:] }
-    names[other] = String(String.UnicodeScalarView(heartbeat.name.unicodeScalars.prefix(64)))
+    names[other] = Self.shown(heartbeat.name)
     return heartbeat.shards.flatMap { shards[Int($0.shard)]?.hear($0.heartbeat, at: now) ?? [] }
   }
 
+  /// The name of a host, as far as it is shown.
+  static func shown(_ name: String) -> String { String(String.UnicodeScalarView(name.unicodeScalars.prefix(64))) }
+
   /// A message to this host.
-  /// - Returns: the actions, and whether the message is answered.
+  /// - Returns: the actions, and the answer; nil: none.
   package func receive(_ bytes: [UInt8], at now: UInt64, wallTime: UInt64) -> (
-    actions: [Action], isKnown: Bool
+    actions: [Action], answer: [UInt8]?
   ) {
     guard let message = try? RecordFields.read(FleetMessage.self, from: bytes[...]), HostID(message.sender) != nil,
       message.stream.utf8.count <= FleetRecord.nameByteCount, let shard = shards[shard(of: message.stream)],
       shard.isLeading
-    else { return ([], false) }
+    else { return ([], nil) }
     switch message.kind {
     case .want:
-      guard let stream = shard.streams[message.stream], shard.isLed(stream) else { return ([], false) }
-      return (shard.learn(stream, isWanted: true, at: now), true)
+      guard let stream = shard.streams[message.stream], shard.isLed(stream) else { return ([], nil) }
+      return (shard.learn(stream, isWanted: true, at: now), [])
+    case .compare:
+      return ([], shard.streams[message.stream].map { shard.learn(message, of: $0, at: now) })
     case .values:
       guard let bytes = incoming.assemble(message),
         let record = try? RecordFields.read(FleetRecord.self, from: bytes[...]), record.stream == message.stream,
         record.sender == message.sender, record.number == message.number
-      else { return ([], false) }
-      return (shard.take(record, at: now, wallTime: wallTime), true)
+      else { return ([], nil) }
+      return (shard.take(record, at: now, wallTime: wallTime), [])
     }
   }
 

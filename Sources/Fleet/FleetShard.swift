@@ -67,6 +67,7 @@ final class FleetShard {
       if stream.askAgainAt <= now { actions += askAgain(stream, at: now) }
       if stream.tellAt <= now { actions += tell(stream, at: now) }
       if stream.sendAgainAt <= now { actions += sendOut(stream, at: now, wallTime: wallTime) }
+      if stream.compareAt <= now { actions += compare(stream, at: now) }
     }
     return actions
   }
@@ -74,7 +75,9 @@ final class FleetShard {
   /// Adds a stream, or changes its definition.
   func set(_ definition: FleetMachine.Stream) {
     let stream = streams[definition.name] ?? SharedStream(definition)
+    if stream.definition.definition != definition.definition { stream.others = [:] }
     stream.definition = definition
+    stream.compareAt = 0
     streams[definition.name] = stream
   }
 
@@ -209,6 +212,7 @@ final class FleetShard {
     if machine.isSettled { ahead = [:] }
     (recordCount, byteCount, signOfLifeAt) = (0, 0, now &+ Self.signOfLife)
     weigh()
+    for stream in streams.values { stream.compareAt = now }
     var actions: [Action] = isGap ? [.report(.missed(shard: index))] : []
     for head in new {
       if let last = former[head.stream], last.nextID < head.nextID { actions.append(.report(.newEpoch(head.stream))) }
@@ -254,7 +258,11 @@ final class FleetShard {
     head.checkpoint = record.events.checkpoint ?? head.checkpoint
     if !record.sender.isEmpty { head.note(record.sender, number: record.number) }
     heads[record.stream] = head
-    if isOther { weigh() }
+    if isOther {
+      weigh()
+      streams[record.stream]?.leaderDefinition = nil
+      streams[record.stream]?.compareAt = now
+    }
     return true
   }
 

@@ -7,6 +7,8 @@ struct FleetMessage: TaggedRecord, Equatable {
     case want = 0
     /// A part of a record without an id, for the leader to append.
     case values = 1
+    /// A question to the leader of a shard for its definition of a stream.
+    case compare = 2
   }
 
   var kind = Kind.want
@@ -16,7 +18,10 @@ struct FleetMessage: TaggedRecord, Equatable {
   var number: UInt64 = 0
   var index: UInt32 = 0
   var isLast = false
+  /// A part of a record, or, for a comparison, the name of the sender.
   var bytes: [UInt8] = []
+  /// For a comparison: the definition that the sender has.
+  var definition: UInt64 = 0
 
   mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &kind)
@@ -26,6 +31,7 @@ struct FleetMessage: TaggedRecord, Equatable {
     try fields.field(5, &index)
     try fields.field(6, &isLast)
     try fields.field(7, &bytes)
+    try fields.field(8, &definition)
   }
 }
 

@@ -15,11 +15,24 @@ final class SharedStream {
   /// The batch that clients of this host have published, until the log has stored it.
   var published: FleetRecord?
   var sendAgainAt = UInt64.max
+  /// When this host compares its definition with that of the leader.
+  var compareAt = UInt64.max
+  /// The last answer to such a comparison.
+  var leaderDefinition: (leader: HostID, definition: UInt64)?
+  /// For a leader: the hosts with another definition, by id.
+  var others: [[UInt8]: Other] = [:]
+
+  /// A host with another definition.
+  struct Other {
+    let name: String
+    /// The host counts as such a host until then, unless it asks again.
+    let until: UInt64
+  }
 
   init(_ definition: FleetMachine.Stream) { self.definition = definition }
 
   var name: String { definition.name }
 
   /// The earliest of these times.
-  var deadline: UInt64 { min(askAgainAt, tellAt, sendAgainAt) }
+  var deadline: UInt64 { min(askAgainAt, tellAt, sendAgainAt, compareAt) }
 }

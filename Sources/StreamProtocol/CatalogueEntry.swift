@@ -15,18 +15,21 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
     /// Since when the host does not know whether it has the newest event, in microseconds since the Unix epoch; absent
     /// while it knows.
     package var staleSince: UInt64?
+    /// The number of hosts that are known to define the stream otherwise; absent: none is.
+    package var otherHosts: UInt64?
 
     package init(
       role: String? = nil, leader: String? = nil, term: UInt64? = nil, epoch: UInt64? = nil, lag: UInt64? = nil,
-      staleSince: UInt64? = nil
+      staleSince: UInt64? = nil, otherHosts: UInt64? = nil
     ) {
       (self.role, self.leader, self.term, self.epoch) = (role, leader, term, epoch)
-      (self.lag, self.staleSince) = (lag, staleSince)
+      (self.lag, self.staleSince, self.otherHosts) = (lag, staleSince, otherHosts)
     }
 
     private enum CodingKeys: String, CodingKey {
       case role, leader, term, epoch, lag
       case staleSince = "stale_since"
+      case otherHosts = "other_hosts"
     }
   }
 

@@ -97,6 +97,8 @@ extension MessageID {
   public static let fleetEpoch = MessageID(0xb328_5099_6cbb_45fa, 0x8638_3af1_a564_e86b)
   /// The fleet has other events under ids that this host has used.
   public static let fleetConflict = MessageID(0xde9b_326d_435c_4166, 0x875b_7b08_fb65_783c)
+  /// Hosts of the fleet have different definitions of a stream; or none has any more.
+  public static let fleetDefinition = MessageID(0x27cc_058e_eace_46e4, 0xa428_1863_7ac6_5b07)
   /// An entry of the fleet's log cannot be read.
   public static let fleetDamaged = MessageID(0xe357_06b9_224a_45ee, 0xb0af_eece_c4d2_a95f)
   /// The fleet has entries of a later version.

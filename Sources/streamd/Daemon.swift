@@ -244,6 +244,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       ].joined(separator: ", ")
     ]
     if case .disconnected(let reason) = lastFleet { parts.append("no connection to the fleet's brokers: \(reason)") }
+    let differing = statistics.byStream.count { $0.fleet?.otherHosts.isEmpty == false }
+    if differing > 0 { parts.append("\(counted(differing, "stream")) defined otherwise on other hosts of the fleet") }
     if let error = report.error { parts.append("serving the previous configuration: \(error)") }
     return parts.joined(separator: "; ")
   }

@@ -52,6 +52,28 @@ import Testing
     #expect(machine.setStreams([], at: 0).contains(.fetch(false, stream: "s")) && !machine.isFetched("s"))
   }
 
+  @Test func aLeaderKnowsTheHostsThatDefineAStreamOtherwiseUntilTheyNoLongerAsk() throws {
+    _ = machine.setStreams([stream(2)], at: 0)
+    try lead()
+    func ask(_ host: HostID, named name: String, definition: UInt64, at time: UInt64) -> [UInt8]? {
+      let message = FleetMessage(
+        kind: .compare, sender: host.bytes, stream: "s", bytes: Array(name.utf8), definition: definition)
+      let (actions, answer) = machine.receive(RecordFields.bytes(of: message), at: time, wallTime: 1000)
+      #expect(actions == [])
+      return answer
+    }
+    func others(at time: UInt64) -> [String]? { machine.status(of: "s", at: time)?.otherHosts }
+    let hosts = (0..<100).map { _ in HostID.random() }
+    #expect(ask(hosts[0], named: "b", definition: 1, at: 0) == [0, 0, 0, 0, 0, 0, 0, 2] && others(at: 1) == ["b"])
+    #expect(ask(hosts[1], named: "c", definition: 2, at: 0) != nil && others(at: 1) == ["b"])
+    #expect(others(at: 30 * Self.second) == [])
+    #expect(ask(hosts[0], named: "b", definition: 2, at: 0) != nil && others(at: 1) == [])
+    for host in hosts { _ = ask(host, named: String(repeating: "x", count: 300), definition: 9, at: 0) }
+    #expect(others(at: 1) == Array(repeating: String(repeating: "x", count: 64), count: 64))
+    _ = machine.setStreams([stream(9)], at: 1)
+    #expect(others(at: 1) == [])
+  }
+
   @Test func aClaimLeavesOutTheLargestCheckpointsOnly() throws {
     let heads = (0..<300).map { number in
       var head = StreamHead(stream: "\(number)", time: 1)
@@ -163,8 +185,8 @@ import Testing
     let message = FleetMessage(
       kind: .values, sender: sender.bytes, stream: "s", number: 1, isLast: true, bytes: RecordFields.bytes(of: record))
     for _ in 0..<2 {  // it is repeated
-      let (actions, isKnown) = machine.receive(RecordFields.bytes(of: message), at: 0, wallTime: 1000)
-      #expect(actions == [] && isKnown)
+      let (actions, answer) = machine.receive(RecordFields.bytes(of: message), at: 0, wallTime: 1000)
+      #expect(actions == [] && answer == [])
     }
     // The append was lost: it is made again, and the values follow it.
     _ = machine.answer(.read(after: 1, FleetEntries(entries: [], first: 1, last: 1)), shard: 0, at: 0, wallTime: 1000)

@@ -16,6 +16,8 @@ struct FleetSimulation {
     case message([UInt8])
     case want([UInt8], stream: String, leader: HostID, from: Int)
     case wantAnswer(stream: String, leader: HostID, Bool)
+    case compare([UInt8], stream: String, leader: HostID, from: Int)
+    case compareAnswer(stream: String, leader: HostID, [UInt8])
     case interest(stream: String, from: Int)
     case interestAnswer(stream: String, Bool?)
     case publish(String)
@@ -24,7 +26,7 @@ struct FleetSimulation {
     /// Whether it comes from another host, or from the log's tail.
     var isFromAfar: Bool {
       switch self {
-      case .tail, .heartbeat, .message, .want: true
+      case .tail, .heartbeat, .message, .want, .compare: true
       default: false
       }
     }
@@ -124,7 +126,7 @@ struct FleetSimulation {
   private mutating func begin(_ index: Int) {
     let streams = Self.streams.map { name, kind in
       FleetMachine.Stream(
-        name: name, definition: faults.hasOtherDefinitions ? UInt64(index % 2) + 1 : 1, kind: kind, canLead: true,
+        name: name, definition: definition(on: index), kind: kind, canLead: true,
         end: hosts[index].logs[name]?.end ?? 0, position: hosts[index].logs[name]?.position)
     }
     perform(hosts[index].machine.setStreams(streams, at: now), by: index)
@@ -178,11 +180,15 @@ struct FleetSimulation {
     case .heartbeat(let bytes): actions = machine.heard(bytes, at: now)
     case .message(let bytes): actions = machine.receive(bytes, at: now, wallTime: wallTime(index)).actions
     case .want(let bytes, let stream, let leader, let sender):
-      let (next, isKnown) = machine.receive(bytes, at: now, wallTime: wallTime(index))
-      if isKnown { network.post(.wantAnswer(stream: stream, leader: leader, true), to: sender) }
+      let (next, answer) = machine.receive(bytes, at: now, wallTime: wallTime(index))
+      if answer != nil { network.post(.wantAnswer(stream: stream, leader: leader, true), to: sender) }
       actions = next
     case .wantAnswer(let stream, let leader, let hasArrived):
       machine.wantArrived(stream, leader: leader, hasArrived, at: now)
+    case .compare(let bytes, let stream, let leader, let sender):
+      let answer = machine.receive(bytes, at: now, wallTime: wallTime(index)).answer
+      if let answer { network.post(.compareAnswer(stream: stream, leader: leader, answer), to: sender) }
+    case .compareAnswer(let stream, let leader, let answer): machine.compared(stream, with: leader, answer)
     case .interestAnswer(let stream, let isWanted): actions = machine.learned(stream, isWanted: isWanted, at: now)
     case .publish(let stream): if !isQuiet { publish(to: stream, by: index) }
     case .fetch: fetch(index)
@@ -227,6 +233,10 @@ struct FleetSimulation {
           network.post(.want(bytes, stream: stream, leader: leader, from: index), to: other)
         }
         network.enqueue(.wantAnswer(stream: stream, leader: leader, false), to: index, after: Self.second)
+      case .compare(let bytes, let stream, let leader):
+        if cut?.host != index, let other = hosts.firstIndex(where: { $0.id == leader }) {
+          network.post(.compare(bytes, stream: stream, leader: leader, from: index), to: other)
+        }
       case .askInterest(let stream):
         network.ask(
           .interest(stream: stream, from: index), orElse: .interestAnswer(stream: stream, nil),
@@ -453,6 +463,28 @@ struct FleetSimulation {
     for stream in Self.streams.map(\.0) {
       let leaders = hosts.filter { $0.machine.status(of: stream, at: now)?.isLeading == true }.count
       if leaders != 1 { violations.append("\(leaders) hosts lead \(stream) in the end") }
+      checkDefinitions(of: stream)
+    }
+  }
+
+  private func definition(on index: Int) -> UInt64 { faults.hasOtherDefinitions ? UInt64(index % 2) + 1 : 1 }
+
+  /// A follower knows the difference if the last record shows one, and the leader then knows it, too.
+  private mutating func checkDefinitions(of stream: String) {
+    let states = hosts.map { $0.machine.status(of: stream, at: now) }
+    guard let leader = states.firstIndex(where: { $0?.isLeading == true }) else { return }
+    var differing = 0
+    for (index, host) in hosts.enumerated() where index != leader {
+      let last = host.machine.shards[host.machine.shard(of: stream)]?.heads[stream]?.definition ?? 0
+      let isOther = ![0, definition(on: index)].contains(last) && definition(on: index) != definition(on: leader)
+      if isOther { differing += 1 }
+      if states[index]?.otherHosts.isEmpty == isOther {
+        violations.append("host \(index) of \(leader): \(stream) is \(isOther ? "" : "not ")of another definition")
+      }
+    }
+    if states[leader]?.otherHosts.count != differing {
+      violations.append(
+        "leader \(leader): \(differing) hosts define \(stream) otherwise, not \(states[leader]?.otherHosts ?? [])")
     }
   }
 }

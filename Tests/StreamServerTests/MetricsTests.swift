@@ -102,7 +102,8 @@ import Testing
       _ = try harness.add("alone")
       #expect(try !HTTPWireClient(harness.path).fetch("/metrics").text.contains("fleet"))
       harness.server.fleetConnection = .disconnected("no route")
-      status.fleet = FleetStatus(isLeading: true, leader: "n1", term: 7, epoch: 2, lag: 0, staleSince: nil)
+      status.fleet = FleetStatus(
+        isLeading: true, leader: "n1", term: 7, epoch: 2, lag: 0, staleSince: nil, otherHosts: ["n2", "n3"])
       func fleet() throws -> String {
         // Requests within a quarter of a second share one rendering.
         var text = ""
@@ -117,6 +118,7 @@ import Testing
       for (sample, wanted) in [
         ("streamd_fleet_connected", "0"), ("streamd_stream_fleet_term{stream=\"shared\"}", "7"),
         ("streamd_stream_fleet_epoch{stream=\"shared\"}", "2"),
+        ("streamd_stream_fleet_other_hosts{stream=\"shared\"}", "2"),
         ("streamd_stream_fleet_lag_records{stream=\"shared\"}", "0"),
         ("streamd_stream_fleet_stale_seconds{stream=\"shared\"}", "0.000000"),
       ] {

@@ -137,6 +137,26 @@ import Testing
     }
   }
 
+  @Test func theMessageSaysWhichHostsDefineAStreamOtherwise() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("s", status: status)
+      var fleet = Self.shared
+      for (hosts, named) in [
+        (["n2"], "n2"), (["n2", "n3"], "n2 and one other host"), (["n1", "n2", "n3"], "n1 and 2 other hosts"),
+      ] {
+        fleet.otherHosts = hosts
+        status.fleet = fleet
+        try harness.eventually {  // an answer may be a quarter of a second old
+          let seen = try entries(WireClient.ready(harness.path)) { $0.get("$streams") }[0]
+          return seen.message == "defined otherwise on \(named)" && seen.fleet?.otherHosts == UInt64(hosts.count)
+        }
+        let stranger = try entries(WireClient(harness.server, user: 1003)) { $0.get("$streams") }[0]
+        #expect(stranger.message == "defined otherwise on another host")
+      }
+    }
+  }
+
   @Test func theLagAloneIsListedOnceInItsPeriod() {
     let status = SourceStatus()
     let period = SourceStatus.lagPeriod

@@ -183,6 +183,9 @@ private struct StreamFamilies {
     addShared("leading", "1 if this host leads the stream, otherwise 0.") { .number($0.isLeading ? 1 : 0) }
     addShared("term", "Number of the present leadership.") { .number($0.term) }
     addShared("epoch", "Rises when the brokers have lost events.") { .number($0.epoch) }
+    addShared("other_hosts", "Hosts that are known to define the stream otherwise.") {
+      .number(UInt64($0.otherHosts.count))
+    }
     addShared("lag_records", "Records of the stream's shard that this host has not read.") { .number($0.lag) }
     addShared("stale_seconds", "Time for which this host has not known whether it has the newest event, in seconds.") {
       [now] in

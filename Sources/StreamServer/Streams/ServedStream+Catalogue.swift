@@ -46,7 +46,10 @@ extension ServedStream {
     let status = status
     // The sentences of all problems, with the given reason first.
     func message(_ reason: String?) -> String? {
-      let reasons = [reason, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness].compactMap { $0 }
+      let reasons = [
+        reason, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness,
+        status.fleet?.difference(showsNames: showsNames),
+      ].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
     }
     switch (ending, status.state) {

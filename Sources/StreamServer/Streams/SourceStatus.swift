@@ -26,11 +26,25 @@ public struct FleetStatus: Equatable, Sendable {
   public var lag: UInt64
   /// Since when this host does not know whether it has the newest event; microseconds since the Unix epoch; nil: it does.
   public var staleSince: UInt64?
+  /// The names of the hosts that define the stream otherwise, as far as this host knows: the leader, or, for the leader, all
+  /// others.
+  public var otherHosts: [String]
 
   /// Creates a status.
-  public init(isLeading: Bool, leader: String?, term: UInt64, epoch: UInt64, lag: UInt64, staleSince: UInt64?) {
+  public init(
+    isLeading: Bool, leader: String?, term: UInt64, epoch: UInt64, lag: UInt64, staleSince: UInt64?,
+    otherHosts: [String] = []
+  ) {
     (self.isLeading, self.leader, self.term, self.epoch) = (isLeading, leader, term, epoch)
-    (self.lag, self.staleSince) = (lag, staleSince)
+    (self.lag, self.staleSince, self.otherHosts) = (lag, staleSince, otherHosts)
+  }
+
+  /// A sentence on the hosts with another definition; nil: there are none.
+  package func difference(showsNames: Bool) -> String? {
+    guard let first = otherHosts.first else { return nil }
+    let rest = otherHosts.count - 1
+    let more = rest == 0 ? "" : rest == 1 ? " and one other host" : " and \(rest) other hosts"
+    return showsNames ? "defined otherwise on \(first)\(more)" : "defined otherwise on another host"
   }
 }
 
@@ -55,7 +69,8 @@ extension CatalogueEntry.Fleet {
   init(_ status: FleetStatus, showsNames: Bool) {
     self.init(
       role: status.isLeading ? "leader" : "follower", leader: showsNames ? status.leader : nil, term: status.term,
-      epoch: status.epoch, lag: status.lag, staleSince: status.staleSince)
+      epoch: status.epoch, lag: status.lag, staleSince: status.staleSince,
+      otherHosts: status.otherHosts.isEmpty ? nil : UInt64(status.otherHosts.count))
   }
 }
 

@@ -23,6 +23,8 @@ final class FleetFeed: @unchecked Sendable {
   /// Since when the stream is stale, on the monotonic and on the wall clock; nil: it is not. Both are computed once, so
   /// that they still agree when a clock was set.
   var stale: (since: UInt64, wallTime: UInt64)?
+  /// Whether the journal says that other hosts have another definition.
+  var isDefinedOtherwise = false
   /// The schedule of the source on this host.
   var schedule = SourceSchedule()
   /// Whether a published batch is not stored yet.

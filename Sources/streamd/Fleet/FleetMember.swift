@@ -268,13 +268,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   }
 
   private func receive(_ message: [UInt8]) -> [UInt8]? {
-    var isKnown = false
+    var answer: [UInt8]?
     update { machine, now in
-      let (actions, isAnswered) = machine.receive(message, at: now, wallTime: Self.wallTime)
-      isKnown = isAnswered
-      return actions
+      let received = machine.receive(message, at: now, wallTime: Self.wallTime)
+      answer = received.answer
+      return received.actions
     }
-    return isKnown ? [] : nil
+    return answer
   }
 
   // MARK: Actions
@@ -324,6 +324,11 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
           machine.wantArrived(stream, leader: leader, answers?.isEmpty == false, at: now)
           return []
         }
+      }
+    case .compare(let bytes, let stream, let leader):
+      engine.ask(bytes, to: .host(leader), count: 1, timeout: Self.requestTime) { [weak self] answers in
+        guard let answer = answers?.first else { return }
+        self?.machine.compared(stream, with: leader, answer)
       }
     case .askInterest(let stream): askInterest(in: stream) { _ in }
     case .showInterest(let isShown, let stream, let shard):
@@ -415,10 +420,21 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       feed.status.fleet = status.map {
         FleetStatus(
           isLeading: $0.isLeading, leader: $0.leader, term: $0.term, epoch: $0.epoch, lag: $0.lag,
-          staleSince: feed.stale?.wallTime)
+          staleSince: feed.stale?.wallTime, otherHosts: $0.otherHosts)
       }
+      reportDifference(of: feed, name)
     }
     reportStaleness(at: now)
+  }
+
+  /// Writes an entry when other hosts have another definition of a stream, and when none has any more.
+  private func reportDifference(of feed: FleetFeed, _ stream: String) {
+    let difference = feed.status.fleet?.difference(showsNames: true)
+    guard (difference != nil) != feed.isDefinedOtherwise else { return }
+    feed.isDefinedOtherwise = difference != nil
+    journal.write(
+      .fleetDefinition, difference == nil ? .info : .warning,
+      difference ?? "no other host is known to define the stream otherwise any more", .stream(stream))
   }
 
   /// Writes one entry for all streams when one has been stale for `staleTime`, and one when none is stale any more.
