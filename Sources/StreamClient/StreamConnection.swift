@@ -69,9 +69,10 @@ public final class StreamConnection: Sendable {
 
   /// Returns the newest value of the stream called `name`; each subscriber requests it separately.
   ///
-  /// - Parameter key: requests the newest event of one key, for a stream with keys: a string, number or boolean as in
-  ///   JSON, else a string. If no event has it, the request fails with ``StreamError/rejected(_:)``. `nil`: the newest
-  ///   event.
+  /// - Parameters:
+  ///   - name: the name of the stream.
+  ///   - key: requests the newest event of one key, for a stream with keys: a string, number or boolean as in JSON, else
+  ///     a string. If no event has it, the request fails with ``StreamError/rejected(_:)``. `nil`: the newest event.
   public func value(of name: String, key: String? = nil) -> RemoteValue {
     var options = SubscribeOptions()
     options.key = key
