@@ -106,8 +106,13 @@ package struct EventKeyReader: Sendable {
     return key.isEmpty ? [string] : key[0] == Kind.string ? [key] : [key, string]
   }
 
-  /// Appends the normal form of a scalar, as written in JSON; appends nothing for a value that cannot be a key.
+  /// The most bytes of a key as written: 1,024 bytes of a string, each as an escape of 6 bytes, and its quotes.
+  private static let mostWrittenBytes = 6 * 1024 + 2
+
+  /// Appends the normal form of a scalar, as written in JSON; appends nothing for a value that cannot be a key, as one of
+  /// more than 6,146 bytes.
   package static func append(_ value: Span<UInt8>, to bytes: inout [UInt8]) {
+    guard value.count <= mostWrittenBytes else { return }
     switch JSONScalar.kind(value[0]) {
     case .string:
       bytes.append(Kind.string)

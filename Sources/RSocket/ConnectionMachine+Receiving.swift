@@ -49,6 +49,9 @@ extension ConnectionMachine {
     return phase == .closed ? bytes.count : bytes.count - rest.count
   }
 
+  /// Values of at least so many bytes are reported one by one, as ``Event/payload(_:_:isComplete:)``.
+  public static let largeValueBytes = 64 << 10
+
   /// Reads values at the head of `rest` that are one frame each and belong to one request, within its credit.
   /// - Returns: nil for none; an error in the next frame is reported when that frame is read separately.
   private mutating func receiveRun(_ rest: UnsafeRawBufferPointer) -> (StreamID, byteCount: Int)? {
@@ -63,11 +66,12 @@ extension ConnectionMachine {
       guard unsafe PayloadFrame.isWholeValue(frame), unsafe PayloadFrame.streamID(at: frames + byteCount) == id else {
         break
       }
-      // A frame or a value that may exceed a limit is read separately.
+      // A frame or a value that may exceed a limit is read separately, and so is a large value: a caller may have much to do
+      // for it.
       let content = unsafe PayloadFrame.byteCount(at: frames + byteCount) - PayloadFrame.headerByteCount
-      guard content <= min(limits.maximumFrameBytes - FrameLayout.headerByteCount, limits.maximumRequestBytes) else {
-        break
-      }
+      guard content <= min(limits.maximumFrameBytes - FrameLayout.headerByteCount, limits.maximumRequestBytes),
+        content < Self.largeValueBytes
+      else { break }
       unsafe byteCount += PayloadFrame.byteCount(at: frames + byteCount)
       left -= 1
     }

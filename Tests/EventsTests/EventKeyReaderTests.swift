@@ -43,6 +43,14 @@ import Testing
     }
   }
 
+  @Test func aKeyHasAtMost6146BytesAsWritten() throws {
+    let escaped = String(repeating: "\\u0061", count: 1024)
+    #expect(try Self.key("{\"k\":\"\(escaped)\"}") == Self.key("{\"k\":\"\(String(repeating: "a", count: 1024))\"}"))
+    #expect(try Self.key("{\"k\":\"\(escaped)a\"}") == nil)
+    #expect(try Self.key("{\"k\":1\(String(repeating: "0", count: 6145))}") == Self.key("{\"k\":1e6145}"))
+    #expect(try Self.key("{\"k\":1\(String(repeating: "0", count: 6146))}") == nil)
+  }
+
   @Test(arguments: [
     #"{"a":[[],{}],"k":"x\u0031é","d":true}"#, #"{"k":12.5e3,"d":false}"#, #"{"k":true}"#, "7", "[1]", #"{"k":1"#,
     #"{"k":1}}"#,

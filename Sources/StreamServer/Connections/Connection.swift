@@ -44,7 +44,7 @@ class Connection: EventLoop.Handler {
   var readyCount: UInt8 = 0
   private var registration: EventLoop.Registration?
   /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
-  private var isWaitingForTurn = false
+  private(set) var isWaitingForTurn = false
   /// Whether the peer has closed its sending end. It may still read.
   private(set) var hasLostWriter = false
   /// Whether the peer has closed its reading end. Its input is read to the end, so that its values are stored.

@@ -146,7 +146,8 @@ class RSocketConnection: Connection {
     let promised = machine.maximumLifetime
     let isPromised = promised > .zero && promised <= worker.limits.lifetime
     let lifetime = isPromised ? promised : worker.limits.lifetime
-    if holdsInput { lastReceivedAt = worker.loop.now }  // the client may have sent something: it is not read
+    // The client may have sent something: it is not read.
+    if holdsInput || isWaitingForTurn { lastReceivedAt = worker.loop.now }
     let silence = Duration.nanoseconds(Int64(silence))
     guard silence < lifetime else {
       drop(

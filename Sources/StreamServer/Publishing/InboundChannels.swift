@@ -339,6 +339,12 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     examined = nil
     let id = value.id
     if let source = value.unconfirmedSource {
+      do throws(PublishingObstacle) {
+        // The stream may have changed.
+        guard try connection.publishSource(of: value.stream) === source else { throw .acceptsNoMoreValues }
+      } catch {
+        return refuse(id, .fireAndForget, .init(value.stream.name, connection.failure(error, of: value.stream)))
+      }
       if value.isRefused { return refuseUnconfirmed(id, to: value.stream, value.stream.refuseMalformed()) }
       return fireAndForget(value.takeBatch(), to: value.stream, source)
     }

@@ -6,7 +6,7 @@ import StreamRuntime
 /// that, and its key. The examination of megabytes at once would stop its loop for too long.
 struct LargeValue {
   /// Smaller values are examined as one piece. In the order of what is read at once.
-  static let leastByteCount = 64 << 10
+  static let leastByteCount = ConnectionMachine.largeValueBytes
   /// The bytes that are examined before the clock is read: at most about 0.1 ms.
   private static let sliceByteCount = 16 << 10
 
@@ -86,7 +86,10 @@ struct KeyExamination {
     var keys = EventKeys(definition: definition)
     let malformedCount = reader.malformedCount
     reader.finish(value.span, isText: isText, to: &keys)
-    if reader.malformedCount > malformedCount { stream.keying.countMalformedPart() }
+    // Otherwise the stream reads it again, and counts it then.
+    if reader.malformedCount > malformedCount, definition == stream.keying.definition {
+      stream.keying.countMalformedPart()
+    }
     var batch = EventBatch(of: value)
     batch.setKeys(keys)
     return batch
