@@ -73,7 +73,7 @@ static void ask_next_daemon(sdm_mapped *m) {
 }
 
 /* After a reload all maps are asked for at once, more than the daemon has on their way: the others come first. */
-static bool has_too_many(const char *sentence) { return strstr(sentence, " has maps that it has not received, ") != NULL; }
+static bool has_too_many(const char *sentence) { return strstr(sentence, " maps that it has not received, ") != NULL; }
 
 void map_error(sdm_mapped *m, uint32_t code, const char *sentence) {
   if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_next_daemon(m);

@@ -353,7 +353,7 @@ static void busy_daemon(void) {
   for (int i = 0; i < 2; i++) {
     EQUAL(sdm_mapped_wait(m, 200000), 0);
     struct frame f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":2}", NULL);
-    put_error(&p, f.id, 0x202, "uid 0 has maps that it has not received, as many as are free");
+    put_error(&p, f.id, 0x202, "uid 0 has 32 maps that it has not received, with 32 of 64 left");
   }
   EQUAL(sdm_mapped_wait(m, 200000), 0);
   struct frame f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":2}", NULL);

@@ -22,7 +22,6 @@ extension Connection {
     worker.loop.assertOnLoop()
     let (offset, former) = (sentByteCount + UInt64(unsentByteCount), answerByteCount)
     send()
-    needExtras().hasMaps = true
     guard answerByteCount > former else { return worker.accounts.maps.noteWithdrawn(by: identity.number) }
     unsentMaps.append(
       UnsentMap(
@@ -66,7 +65,7 @@ extension Connection {
     let result = noteWritten(count)
     if count > 0 {
       unsentMaps.removeFirst()
-      worker.accounts.maps.noteSent(by: identity.number)
+      worker.accounts.maps.noteSent(by: identity.number, at: map.offset)
     }
     return result
   }

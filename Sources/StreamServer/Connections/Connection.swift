@@ -70,10 +70,19 @@ class Connection: EventLoop.Handler {
     fileprivate var waitingInput: WaitingInput?
     /// In the order in which they are sent.
     var unsentMaps: [UnsentMap] = []
-    /// Whether a reply with descriptors was added.
-    var hasMaps = false
+    /// Since the first request for a map.
+    fileprivate var writtenBytes: MapsInFlight.WrittenBytes?
     var commands: ClientCommands?
     fileprivate var highSentByteCount: UInt32 = 0
+
+    /// Counts what is written, for `MapsInFlight`.
+    func startMaps(at sentByteCount: UInt64) -> MapsInFlight.WrittenBytes {
+      if let writtenBytes { return writtenBytes }
+      let new = MapsInFlight.WrittenBytes()
+      new.count.store(sentByteCount, ordering: .releasing)
+      writtenBytes = new
+      return new
+    }
   }
 
   fileprivate final class WaitingInput {
@@ -381,6 +390,7 @@ class Connection: EventLoop.Handler {
     let (sum, isOver) = lowSentByteCount.addingReportingOverflow(UInt32(truncatingIfNeeded: count))
     lowSentByteCount = sum
     if isOver { needExtras().highSentByteCount += 1 }
+    extras?.writtenBytes?.count.store(sentByteCount, ordering: .releasing)
   }
 
   private func loseReader() {
@@ -565,7 +575,7 @@ class Connection: EventLoop.Handler {
     waitingInput = nil
     settle()
     worker.forget(self)  // the socket closes with the last reference
-    guard extras?.hasMaps == true else { return }
+    guard extras?.writtenBytes != nil else { return }
     var left = OwnedDescriptor(-1)
     swap(&left, &socket)
     worker.accounts.maps.leave(identity.number, left)

@@ -1,43 +1,77 @@
 import CLinux
 import Glibc
 import StreamRuntime
+import Synchronization
 
 /// The replies with descriptors that clients may not have read.
 ///
 /// The kernel limits the descriptors that are on their way, in all sockets to which the daemon's user has written together,
 /// also in sockets that are closed on this side. A client that does not read must not use that limit up: the daemon could
-/// not hand its connections over at a restart. What the socket of a reply has unread is known from the kernel.
+/// not hand its connections over at a restart. How much of a socket is unread is known from the kernel.
 final class MapsInFlight: Sendable {
+  /// The bytes that a connection has written to its socket, for other threads.
+  final class WrittenBytes: Sendable {
+    let count = Atomic<UInt64>(0)
+  }
+
+  /// Why a user gets no further reply.
+  struct Excess: Equatable {
+    /// Its replies, and those that are free.
+    let own, free: Int
+    /// The replies that there can be.
+    let capacity: Int
+
+    func sentence(for user: String) -> String {
+      "\(user) has \(own) maps that it has not received, with \(free) of \(capacity) left"
+    }
+  }
+
   /// One connection's.
   private struct Entry {
     let user: ClientUser
     let socket: CInt
+    let written: WrittenBytes
     /// The connection has ended, and left its socket.
     var isLeft = false
     /// Replies that are in the connection's output.
     var unsent = 0
-    /// Replies that the socket has taken.
-    var sent = 0
+    /// For each reply that the socket has taken, the bytes written before it.
+    var sent: [UInt64] = []
 
-    /// Whether the client may still get a descriptor, or keep one from the system.
+    var count: Int { unsent + sent.count }
+
+    /// Removes the replies that the client has read, with which the kernel has passed the descriptors.
+    /// - Returns: whether the client may still get a descriptor, or keep one from the system.
     mutating func update() -> Bool {
-      var unread: CInt = 0
-      if sent > 0, unsafe bytes_unread(socket, &unread) != 0 || unread <= 0 { sent = 0 }
-      return unsent + sent > 0
+      guard !sent.isEmpty else { return unsent > 0 }
+      // In this order: what is written meanwhile is only in the queue. The kernel counts at least the unread bytes, and more
+      // for each message.
+      let written = written.count.load(ordering: .acquiring)
+      var queued: CInt = 0
+      if unsafe bytes_unread(socket, &queued) != 0 || queued <= 0 {
+        sent = []
+      } else {
+        sent.removeAll { $0 + UInt64(queued) < written }
+      }
+      return count > 0
     }
   }
 
-  /// Replies of all connections; a user may have as many as are free.
+  /// Replies of all connections. A user may have as many as are free: a dynamic threshold, as in `ServerLimits`.
   static let capacity = 64
+  /// Those over `capacity` are for users that have none, so that others, which do not read, cannot keep maps from them.
+  static let capacityForFirst = 2 * capacity
 
   /// By the connection's number.
   private let entries = Locked<[UInt64: Entry]>([:])
 
   /// Counts a reply that is added to a connection's output.
   ///
-  /// - Parameter socket: the connection's.
-  /// - Returns: false, without any effect: its user has too many.
-  func add(of client: UInt64, _ user: ClientUser, to socket: CInt) -> Bool {
+  /// - Parameters:
+  ///   - socket: the connection's.
+  ///   - written: the connection's.
+  /// - Returns: nil; or, without any effect, why not.
+  func add(of client: UInt64, _ user: ClientUser, to socket: CInt, _ written: WrittenBytes) -> Excess? {
     entries.withLock { entries in
       for (number, entry) in entries {
         var entry = entry
@@ -45,19 +79,22 @@ final class MapsInFlight: Sendable {
         if !isNeeded, entry.isLeft { close(entry.socket) }
         entries[number] = isNeeded ? entry : nil
       }
-      let counts = entries.values.map { (isOwn: $0.user == user, count: $0.unsent + $0.sent) }
-      let own = counts.reduce(0) { $1.isOwn ? $0 + $1.count : $0 }
-      guard own < Self.capacity - counts.reduce(0, { $0 + $1.count }) else { return false }
-      entries[client, default: Entry(user: user, socket: socket)].unsent += 1
-      return true
+      let all = entries.values.reduce(0) { $0 + $1.count }
+      let own = entries.values.reduce(0) { $1.user == user ? $0 + $1.count : $0 }
+      let capacity = own == 0 ? Self.capacityForFirst : Self.capacity
+      let free = max(0, capacity - all)
+      guard own < free else { return Excess(own: own, free: free, capacity: capacity) }
+      entries[client, default: Entry(user: user, socket: socket, written: written)].unsent += 1
+      return nil
     }
   }
 
   /// The socket has taken a reply.
-  func noteSent(by client: UInt64) {
+  /// - Parameter offset: the bytes that were written before it.
+  func noteSent(by client: UInt64, at offset: UInt64) {
     entries.withLock {
       $0[client]?.unsent -= 1
-      $0[client]?.sent += 1
+      $0[client]?.sent.append(offset)
     }
   }
 
@@ -85,7 +122,7 @@ final class MapsInFlight: Sendable {
 
 extension StreamServer {
   /// Descriptors that replies with maps can take, at most: those on their way, and the sockets.
-  package static let maximumMapDescriptors = 3 * MapsInFlight.capacity
+  package static let maximumMapDescriptors = 3 * MapsInFlight.capacityForFirst
   /// Waiting pages of one mapped stream, at most.
   package static let maximumWaitingPages = StreamMap.mostPages
 }

@@ -36,9 +36,10 @@ extension RSocketConnection {
       throw .invalid("option \"position\" is for the demand of a map, which is a stream")
     }
     let opened = try stream.openMap(from: options.from, for: user)
-    guard worker.accounts.maps.add(of: identity.number, share.account.user, to: socket.raw) else {
-      throw .rejected("\(identity.user) has maps that it has not received, as many as are free")
-    }
+    let extras = needExtras()
+    let written = extras.startMaps(at: sentByteCount)
+    let excess = worker.accounts.maps.add(of: identity.number, share.account.user, to: socket.raw, written)
+    if let excess { throw .rejected(excess.sentence(for: identity.user)) }
     let (region, missed) = (opened.region, opened.missed)
     let reply = """
       {"version":\(MapLayout.version),"generation":\(region.generation),"size":\(region.byteCount),\
