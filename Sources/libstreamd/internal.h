@@ -271,6 +271,8 @@ enum found {
 };
 /* Maps what a reply has brought. 0, -EPROTO or -ENOMEM, and a sentence. The descriptors stay open. */
 int region_open(struct region *r, const int descriptors[2], const struct reply *reply, const char **why);
+/* Uses the waiting page that a reply has brought (-1: none) in place of the one before, which the daemon may have forgotten. */
+int region_take_page(struct region *r, int descriptor, const char **why);
 void region_close(struct region *r);
 uint32_t region_state(const struct region *r);
 uint64_t region_end(const struct region *r);

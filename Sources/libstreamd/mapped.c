@@ -4,7 +4,7 @@
  * replaced, and after each loss of the connection. `demand` is the credit upstream (REQUEST_STREAM), made again for each reply; its end
  * is that of the map, once the region's last event was taken. Both are members, so that a loss needs no memory.
  *
- * A reply of the same generation changes nothing but the demand. That of another one waits in `next` until the last event of `region`
+ * A reply of the same generation changes nothing but the demand and the waiting page. That of another one waits in `next` until the last event of `region`
  * was copied: nothing is written to the old region any more. */
 #include "internal.h"
 #include "streamd-map.h"
@@ -235,6 +235,8 @@ int map_adopt(sdm_mapped *m) {
   } else if (result == 0 && !is_same) {
     region_close(&m->next);
     result = region_open(is_first ? &m->region : &m->next, m->passed, &m->reply, &why);
+  } else if (result == 0) {
+    result = region_take_page(&m->region, m->passed[1], &why);
   }
   close_passed(m);
   if (result < 0) return end(m, result, why);

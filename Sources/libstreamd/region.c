@@ -73,24 +73,29 @@ int region_open(struct region *r, const int descriptors[2], const struct reply *
   if ((*why = check_descriptor(descriptors[0], &size))) return -EPROTO;
   *why = "the size of the region is not that of the reply";
   if (size != reply->size || size < sizeof(struct sdm_map_header) || size % page || size > SIZE_MAX / 2) return -EPROTO;
-  uint64_t waiting_size = 0;
-  if (descriptors[1] >= 0 && (*why = check_descriptor(descriptors[1], &waiting_size))) return -EPROTO;
-  *why = "the waiting page is smaller than a page";
-  if (descriptors[1] >= 0 && waiting_size < page) return -EPROTO;
   *why = "the region cannot be mapped";
   r->size = (size_t)size;
   r->bytes = map(r->size, PROT_READ, descriptors[0]);
   if (!r->bytes) return errno == ENOMEM ? -ENOMEM : -EPROTO;
-  *why = "the waiting page cannot be mapped";
-  if (descriptors[1] >= 0 && !(r->waiting = map((size_t)page, PROT_READ | PROT_WRITE, descriptors[1]))) {
-    int code = errno == ENOMEM ? -ENOMEM : -EPROTO;
-    region_close(r);
-    return code;
+  int result = region_take_page(r, descriptors[1], why);
+  if (result == 0 && (*why = read_header(r, reply))) result = -EPROTO;
+  if (result < 0) region_close(r);
+  return result;
+}
+
+int region_take_page(struct region *r, int descriptor, const char **why) {
+  uint64_t size, page = (uint64_t)sysconf(_SC_PAGESIZE);
+  _Atomic(uint32_t) *waiting = NULL;
+  if (descriptor >= 0) {
+    if ((*why = check_descriptor(descriptor, &size))) return -EPROTO;
+    *why = "the waiting page is smaller than a page";
+    if (size < page) return -EPROTO;
+    *why = "the waiting page cannot be mapped";
+    if (!(waiting = map((size_t)page, PROT_READ | PROT_WRITE, descriptor))) return errno == ENOMEM ? -ENOMEM : -EPROTO;
   }
-  *why = read_header(r, reply);
-  if (!*why) return 0;
-  region_close(r);
-  return -EPROTO;
+  if (r->waiting) munmap((void *)r->waiting, (size_t)page);
+  r->waiting = waiting;
+  return 0;
 }
 
 void region_close(struct region *r) {

@@ -457,6 +457,27 @@ private let demandOfMap = #"{"map":true,"position":"#
     }
   }
 
+  /// A user's page goes with the last of its connections that have it, and another user can get one.
+  @Test func aWaitingPageIsOfTheConnectionsThatHaveIt() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s") { $0.isMapped = true }
+      var clients = try (0..<16 as Range<UInt32>).map { try WireClient(harness.server, user: 1000 + $0) }
+      for client in clients { #expect(try client.map("s").descriptors.count == 2) }
+      let other = try WireClient(harness.server, user: 2000)
+      #expect(try other.map("s").descriptors.count == 1)
+      let first = clients.removeFirst()
+      var second: WireClient? = try WireClient(harness.server, user: 1000)
+      #expect(try second?.map("s").descriptors.count == 2)
+      second = nil
+      harness.eventually { harness.server.statistics.connections == 17 }
+      #expect(try other.map("s").descriptors.count == 1)
+      #expect(try first.map("s").descriptors.count == 2)
+      clients.removeLast()
+      harness.eventually { harness.server.statistics.connections == 16 }
+      #expect(try other.map("s").descriptors.count == 2)
+    }
+  }
+
   /// Output that waits for the socket, then a map.
   private func withMapBehindEvents(
     _ harness: ServerHarness, _ body: (WireClient, HandFedSource) async throws -> Void

@@ -279,7 +279,7 @@ static void lose(struct peer *p, sdm_mapped *m) {
   take_socket(p);
 }
 
-/* The daemon lives: the region goes on, and only the demand is made again. */
+/* The daemon lives: the region goes on, and only the demand is made again. The reader notes that it waits where the reply says. */
 static void lost_connection(void) {
   struct peer p = connected();
   struct writer w = writer_open(small);
@@ -293,8 +293,10 @@ static void lost_connection(void) {
   struct frame f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":20}", NULL);
   add_events(&w, 1);
   expect_events(m, 9, 21);
+  writer_change_page(&w);
   put_map(&p, f.id, &w, 20, "0");
   EQUAL(sdm_mapped_wait(m, 30000), 0);
+  EQUAL(atomic_load(w.waiting), 1);
   expect_request(&p, FRAME_REQUEST_STREAM, "{\"map\":true,\"position\":20}", &credit);
   EQUAL(credit, 101);
   add_events(&w, 1);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, HEAD = sizeof(struct sdm_map_record) };
+enum { PAGE = 4096, HEAD = sizeof(struct sdm_map_record), SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 int sealed_memory(uint64_t size, int seals) {
   int descriptor = memfd_create("map", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -27,8 +27,23 @@ int reopened(int descriptor) {
 
 static uint64_t rounded(uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
 
+static void open_page(struct writer *w) {
+  w->page = sealed_memory(PAGE, SEALS);
+  w->waiting = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w->page, 0);
+  CHECK(w->waiting != MAP_FAILED);
+}
+
+static void close_page(struct writer *w) {
+  if (w->waiting) munmap((void *)w->waiting, PAGE);
+  if (w->page >= 0) close(w->page);
+}
+
+void writer_change_page(struct writer *w) {
+  close_page(w);
+  open_page(w);
+}
+
 struct writer writer_open(struct shape s) {
-  enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
   uint64_t ring = PAGE + rounded(s.slots * 8, 64), size = rounded(ring + s.ring_bytes, PAGE);
   struct writer w = {.size = size, .memory = sealed_memory(size, SEALS), .page = -1, .first = s.position, .end = s.position, .id = s.id};
   w.region = reopened(w.memory);
@@ -37,11 +52,7 @@ struct writer writer_open(struct shape s) {
   w.header = (void *)bytes;
   w.index = (void *)(bytes + PAGE);
   w.ring = bytes + ring;
-  if (s.has_page) {
-    w.page = sealed_memory(PAGE, SEALS);
-    w.waiting = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, w.page, 0);
-    CHECK(w.waiting != MAP_FAILED);
-  }
+  if (s.has_page) open_page(&w);
   struct sdm_map_header *h = w.header;
   h->magic = SDM_MAP_MAGIC;
   h->version = SDM_MAP_VERSION;
@@ -60,10 +71,9 @@ struct writer writer_open(struct shape s) {
 
 void writer_close(struct writer *w) {
   munmap(w->header, w->size);
-  if (w->waiting) munmap((void *)w->waiting, PAGE);
+  close_page(w);
   close(w->memory);
   close(w->region);
-  if (w->page >= 0) close(w->page);
 }
 
 static _Atomic(uint64_t) *slot(struct writer *w, uint64_t position) { return &w->index[position & (w->header->slots - 1)]; }

@@ -23,6 +23,7 @@ struct shape {
 
 struct writer writer_open(struct shape shape);
 void writer_close(struct writer *w);
+void writer_change_page(struct writer *w); /* forgets the waiting page, and has another one */
 /* Makes room for a record, and writes it; it is not visible yet. */
 void writer_put(struct writer *w, const void *data, uint32_t size);
 void writer_publish(struct writer *w);

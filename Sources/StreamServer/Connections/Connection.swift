@@ -72,6 +72,8 @@ class Connection: EventLoop.Handler {
     var unsentMaps: [UnsentMap] = []
     /// Since the first request for a map.
     fileprivate var writtenBytes: MapsInFlight.WrittenBytes?
+    /// What the client's maps need of their streams.
+    fileprivate var mapHolds: [AnyObject] = []
     var commands: ClientCommands?
     fileprivate var highSentByteCount: UInt32 = 0
 
@@ -82,6 +84,11 @@ class Connection: EventLoop.Handler {
       new.count.store(sentByteCount, ordering: .releasing)
       writtenBytes = new
       return new
+    }
+
+    /// Holds an object until the connection ends.
+    func hold(_ object: AnyObject) {
+      if !mapHolds.contains(where: { $0 === object }) { mapHolds.append(object) }
     }
   }
 
@@ -575,6 +582,7 @@ class Connection: EventLoop.Handler {
     waitingInput = nil
     settle()
     worker.forget(self)  // the socket closes with the last reference
+    extras?.mapHolds = []
     guard extras?.writtenBytes != nil else { return }
     var left = OwnedDescriptor(-1)
     swap(&left, &socket)

@@ -45,6 +45,7 @@ extension RSocketConnection {
       {"version":\(MapLayout.version),"generation":\(region.generation),"size":\(region.byteCount),\
       "position":\(opened.position),"missed":\(missed.map { "\($0)" } ?? "null")}
       """
+    extras.hold(opened.hold)
     attach(region, opened.page, to: request) {
       machine.sendPayload(StreamID(request), Payload(data: Array(reply.utf8)), isComplete: true)
     }

@@ -24,16 +24,22 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
   /// The regions that were replaced since then.
   private var former: [MapRegion] = []
   private var failure: SystemError?
-  /// The waiting pages by user.
-  private var pages: [UInt32: WaitingPage] = [:]
-  /// Whether a reader waits without a page.
-  private var wakesAlways = false
+  /// The waiting pages by user. The connections of the readers hold them: a page ends with the last of these.
+  private var pages: [UInt32: Weak<WaitingPage>] = [:]
+  /// Is held by the connections of readers that wait without a page.
+  private weak var pageless: Pageless?
   /// Whether present readers may have lost access, so that `change` replaces the region.
   private var isRevoked = false
 
   /// Maximum number of users that have a waiting page for one stream, because each page takes a descriptor. With more
   /// users, all readers of the stream are woken for each batch.
   static let mostPages = 16
+
+  private struct Weak<Object: AnyObject> {
+    weak var object: Object?
+  }
+
+  private final class Pageless {}
 
   init(of stream: ServedStream, report: @escaping @Sendable (ServerReport) -> Void) {
     (self.stream, name, self.report) = (stream, stream.name, report)
@@ -61,7 +67,7 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
   private func takeNews() -> ([MapRegion], [WaitingPage], wakesAlways: Bool, SystemError?) {
     defer { (hasNews, former, failure) = (false, [], nil) }
     guard hasNews else { return ([], [], false, failure) }
-    return (former + (region.map { [$0] } ?? []), Array(pages.values), wakesAlways, failure)
+    return (former + (region.map { [$0] } ?? []), pages.values.compactMap { $0.object }, pageless != nil, failure)
   }
 
   // MARK: Under the lock
@@ -123,6 +129,8 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
   struct Opened {
     let region: MapRegion
     let page: WaitingPage?
+    /// The daemon wakes the reader as long as its connection holds this.
+    let hold: AnyObject
     /// The position at which the reader begins.
     let position: UInt64
     /// The number of events between the id from which the reader resumes and `position`; nil: unknown.
@@ -143,14 +151,20 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     let position = min(max(wanted, region.first), region.end)
     let missed: UInt64? =
       if case .after(let id) = start { log.missedEvents(from: id + 1, to: position) } else { 0 }
-    return Opened(region: region, page: page(of: user), position: position, missed: missed)
+    let (page, hold) = page(of: user)
+    return Opened(region: region, page: page, hold: hold, position: position, missed: missed)
   }
 
-  private func page(of user: UInt32) -> WaitingPage? {
-    if let page = pages[user] { return page }
-    if pages.count < Self.mostPages { pages[user] = try? WaitingPage(name: name) }
-    if pages[user] == nil { wakesAlways = true }
-    return pages[user]
+  private func page(of user: UInt32) -> (WaitingPage?, hold: AnyObject) {
+    if let page = pages[user]?.object { return (page, page) }
+    pages = pages.filter { $0.value.object != nil }
+    if pages.count < Self.mostPages, let new = try? WaitingPage(name: name) {
+      pages[user] = Weak(object: new)
+      return (new, new)
+    }
+    let hold = pageless ?? Pageless()
+    pageless = hold
+    return (nil, hold)
   }
 
   /// The generation of the present region; nil: there is none.
