@@ -97,17 +97,22 @@ import Synchronization
   /// - Parameters:
   ///   - newEnd: the position after the last event.
   ///   - oldest: the oldest position that readers may still see.
+  ///   - mostParts: maximum number of parts that are published; each has at most 256 KiB, or one event.
   ///   - record: returns the id and the time of an event, 8 bytes each, big endian, then its data; called twice for
   ///     each.
   package func publish(
-    upTo newEnd: UInt64, keeping oldest: UInt64, _ record: (UInt64) -> UnsafeRawBufferPointer
+    upTo newEnd: UInt64, keeping oldest: UInt64, mostParts: Int = .max, _ record: (UInt64) -> UnsafeRawBufferPointer
   ) {
     guard state == .live else { return }
     if oldest > first {
       first = min(oldest, end)
       unsafe firstWord.pointee.store(first, ordering: .relaxed)
     }
-    while end < newEnd { unsafe publishPart(before: newEnd, record) }
+    var partCount = 0
+    while end < newEnd, partCount < mostParts {
+      unsafe publishPart(before: newEnd, record)
+      partCount += 1
+    }
   }
 
   private func publishPart(before newEnd: UInt64, _ record: (UInt64) -> UnsafeRawBufferPointer) {

@@ -7,7 +7,7 @@ enum Records {
   }
 
   /// Publishes events of these sizes.
-  static func publish(_ sizes: [Int], to region: MapRegion, keeping oldest: UInt64 = 0) {
+  static func publish(_ sizes: [Int], to region: MapRegion, keeping oldest: UInt64 = 0, mostParts: Int = .max) {
     let start = region.end
     let records = sizes.enumerated().map { index, size in
       let id = start + UInt64(index)
@@ -17,7 +17,7 @@ enum Records {
     // In one piece of memory, which stays in place during the call.
     let offsets = records.reduce(into: [0]) { $0.append($0.last! + $1.count) }
     records.flatMap { $0 }.withUnsafeBytes { all in
-      region.publish(upTo: start + UInt64(sizes.count), keeping: oldest) { position in
+      region.publish(upTo: start + UInt64(sizes.count), keeping: oldest, mostParts: mostParts) { position in
         let index = Int(position - start)
         return UnsafeRawBufferPointer(rebasing: all[offsets[index]..<offsets[index + 1]])
       }

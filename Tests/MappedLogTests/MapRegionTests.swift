@@ -85,6 +85,18 @@ import Testing
     #expect(MapReader(region).readAll().events.map(\.id) == [103])
   }
 
+  @Test func aRegionIsFilledInParts() throws {
+    let region = try makeRegion(events: 1000, bytes: 4 << 20)
+    var partCount = 0
+    while region.end < 200 {
+      let former = region.end
+      Records.publish(Array(repeating: 50_000, count: 200 - Int(former)), to: region, mostParts: 1)
+      #expect(region.end - former == min(5, 200 - former))
+      partCount += 1
+    }
+    #expect(partCount == 20 && MapReader(region).readAll().damage == nil)
+  }
+
   @Test func anOvertakenReaderKnowsHowManyEventsItMissed() throws {
     let region = try makeRegion(events: 4, bytes: 4096)
     let reader = MapReader(region)

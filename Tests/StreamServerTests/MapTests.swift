@@ -385,6 +385,28 @@ private let demandOfMap = #"{"map":true,"position":"#
     }
   }
 
+  /// As after a failure: the next request makes a region, while others append.
+  @Test func aRegionIsMadeAgainWhileEventsCome() async throws {
+    try await withMappedStream({ $0.limits = .init(events: 1 << 16, bytes: 16 << 20) }) { harness, source in
+      let client = try WireClient.ready(harness.path)
+      let stream = try #require(harness.server.streams["s"])
+      source.send(batch: (0..<8000).map { [UInt8](repeating: UInt8(truncatingIfNeeded: $0), count: 1000) })
+      var generation = try client.map("s").generation
+      for round in 0..<5 {
+        stream.endMap()
+        let writing = Task.detached { for value in 0..<300 { source.send([UInt8(truncatingIfNeeded: value)]) } }
+        let map = try client.map("s", options: #"{"map":true,"from":-100000}"#)
+        await writing.value
+        #expect(map.state == .live && map.generation > generation)
+        let events = map.events()
+        #expect(events.count == 8000 + 300 * (round + 1) && events.map(\.id) == Array(map.first..<map.end))
+        #expect(events.prefix(8000).allSatisfy { $0.data.count == 1000 })
+        #expect(events.suffix(300).map(\.data) == (0..<300).map { [UInt8(truncatingIfNeeded: $0)] })
+        generation = map.generation
+      }
+    }
+  }
+
   /// A clock that was set back lowers no generation.
   @Test func generationsRiseOverARestart() async throws {
     try await withTwoServers { first, next in

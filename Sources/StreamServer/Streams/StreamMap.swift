@@ -90,6 +90,15 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     unsafe region.publish(upTo: end ?? log.endPosition, keeping: log.firstPosition) { unsafe log.record(at: $0) }
   }
 
+  /// Publishes so many parts of what the log has.
+  /// - Returns: whether that was all.
+  private static func publish(_ log: EventLog, to region: MapRegion, mostParts: Int) -> Bool {
+    unsafe region.publish(upTo: log.endPosition, keeping: log.firstPosition, mostParts: mostParts) {
+      unsafe log.record(at: $0)
+    }
+    return region.end == log.endPosition
+  }
+
   /// Replaces the region; nil: there is no other one.
   private func use(_ new: MapRegion?) {
     if let region {
@@ -105,7 +114,8 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
   /// - Returns: nil after recording the failure.
   private func makeRegion(for log: EventLog) -> MapRegion? {
     do throws(SystemError) {
-      let new = try Self.region(for: log, of: name, after: lastGeneration)
+      let new = try Outline(log, after: lastGeneration).region(named: name)
+      Self.publish(log, to: new)
       lastGeneration = new.generation
       return new
     } catch {
@@ -114,16 +124,64 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     }
   }
 
-  private static func region(
-    for log: EventLog, of name: String, after generation: UInt64
-  ) throws(SystemError) -> MapRegion {
-    let region = try MapRegion(
-      name: name, events: log.limits.events, bytes: log.limits.bytes,
-      generation: max(generation + 1, EventLog.wallClock()), epoch: log.countedFrom,
-      position: max(log.firstPosition, log.countedFrom))
-    publish(log, to: region)
-    return region
+  /// What a region for a log is made of.
+  private struct Outline {
+    let log: EventLog
+    let limits: EventLog.Limits
+    let epoch, position: UInt64
+    let formerGeneration: UInt64
+
+    init(_ log: EventLog, after generation: UInt64) {
+      (self.log, limits, formerGeneration) = (log, log.limits, generation)
+      (epoch, position) = (log.countedFrom, max(log.firstPosition, log.countedFrom))
+    }
+
+    /// An empty region.
+    func region(named name: String) throws(SystemError) -> MapRegion {
+      try MapRegion(
+        name: name, events: limits.events, bytes: limits.bytes,
+        generation: max(formerGeneration + 1, EventLog.wallClock()), epoch: epoch, position: position)
+    }
   }
+
+  // MARK: After a failure
+
+  private enum Step { case complete, partial, obsolete }
+
+  /// Makes a region if a failure has left none.
+  ///
+  /// The log's lock is held for one part of its events at a time: others append meanwhile, and loops read.
+  func renew(from shared: SharedLog<EventLog, StreamFailure>) {
+    // A writer that always evicts what is to be copied next does not prevent the last attempt, which is one step.
+    for mostParts in [1, 1, Int.max] {
+      guard let outline = shared.read({ log, _ in region == nil ? Outline(log, after: lastGeneration) : nil })
+      else { return }
+      let new: MapRegion
+      do throws(SystemError) {
+        new = try outline.region(named: name)
+      } catch {
+        shared.read { _, _ in failure = error }
+        break
+      }
+      var step = Step.partial
+      while step == .partial { step = shared.read { log, _ in fill(new, outline, from: log, mostParts: mostParts) } }
+      if step == .complete { break }
+    }
+    logDidChange()
+  }
+
+  /// Copies further events, and uses the region once it has all.
+  private func fill(_ new: MapRegion, _ outline: Outline, from log: EventLog, mostParts: Int) -> Step {
+    guard region == nil, log === outline.log, lastGeneration == outline.formerGeneration,
+      log.countedFrom == outline.epoch, new.end >= log.firstPosition
+    else { return .obsolete }
+    guard Self.publish(log, to: new, mostParts: mostParts) else { return .partial }
+    lastGeneration = new.generation
+    use(new)
+    return .complete
+  }
+
+  // MARK: Readers
 
   /// The answer to a reader's request.
   struct Opened {
@@ -140,12 +198,11 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
   /// - Parameters:
   ///   - replay: the stream's `replay`.
   ///   - user: the reader's user.
-  /// - Returns: nil if there is no memory for a region.
+  /// - Returns: nil if there is no region: see `renew`.
   func open(
     _ log: EventLog, from start: SubscribeOptions.Start, replay: Int, for user: UInt32
   ) throws(SubscribeOptions.Malformed) -> Opened? {
     let wanted = try start.position(in: log, replay: replay)
-    if region == nil { use(makeRegion(for: log)) }
     follow(log)
     guard let region else { return nil }
     let position = min(max(wanted, region.first), region.end)
@@ -196,7 +253,11 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     let (isUsable, generation) = shared.read { _, _ in (!isRevoked && region?.state == .live, lastGeneration) }
     if isUsable, former === log { return }
     // Made outside of the lock, because it copies the events.
-    let new = Result { () throws(SystemError) in try Self.region(for: log, of: name, after: generation) }
+    let new = Result { () throws(SystemError) in
+      let new = try Outline(log, after: generation).region(named: name)
+      Self.publish(log, to: new)
+      return new
+    }
     shared.read { _, _ in
       follow(former)
       former.mirror = nil
