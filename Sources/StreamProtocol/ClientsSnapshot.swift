@@ -43,11 +43,13 @@ package struct ClientsSnapshot: Codable, Equatable, Sendable {
     package var stream: String
     /// The number of events that it has requested and not been sent; absent: unlimited.
     package var credit: UInt64?
-    /// The number of stored events that it has not been sent.
+    /// The number of stored events that it has not been sent, or, as a map's reader, not read.
     package var lag: UInt64
+    /// Whether it is the demand of a map's reader; absent: no.
+    package var map: Bool?
 
-    package init(stream: String, credit: UInt64?, lag: UInt64) {
-      (self.stream, self.credit, self.lag) = (stream, credit, lag)
+    package init(stream: String, credit: UInt64?, lag: UInt64, map: Bool? = nil) {
+      (self.stream, self.credit, self.lag, self.map) = (stream, credit, lag, map)
     }
   }
 

@@ -27,7 +27,12 @@ struct ClientTable {
         Quantity.age(microseconds: age), Quantity.byteRate(Double(client.bytesOut)),
       ]
       let rows =
-        (client.subscriptions ?? []).map { [$0.stream, $0.credit.map { String($0) } ?? "unlimited", String($0.lag)] }
+        (client.subscriptions ?? []).map {
+          [
+            $0.map == true ? "\($0.stream) (map)" : $0.stream, $0.credit.map { String($0) } ?? "unlimited",
+            String($0.lag),
+          ]
+        }
         + (client.publishes ?? []).map { ["\($0) (publishes)", "-", "-"] }
         + (client.more.map { [["and \($0) more", "-", "-"]] } ?? [])
       lines += (rows.isEmpty ? [["-", "-", "-"]] : rows).map { fixed + $0 }

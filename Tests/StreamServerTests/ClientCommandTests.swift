@@ -56,6 +56,23 @@ import Testing
     }
   }
 
+  @Test func theDemandOfAMapIsListedAsAMap() async throws {
+    try await withServer { harness in
+      let source = try harness.add("quotes") { $0.isMapped = true }
+      let reader = try WireClient.ready(harness.path)
+      let map = try reader.map("quotes")
+      reader.subscribe("quotes", credit: 5, options: #"{"map":true,"position":\#(map.position)}"#, id: 3)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send([0x31], [0x32])
+      let administrator = try WireClient.ready(harness.path)
+      #expect(
+        try clients(administrator).clients[0].subscriptions == [.init(stream: "quotes", credit: 5, lag: 2, map: true)])
+      administrator.get("$clients", id: 3)
+      let json = String(decoding: try administrator.event().data, as: UTF8.self)
+      #expect(json.contains(#""map":true"#))
+    }
+  }
+
   @Test func aClientWithManySubscriptionsShowsThoseWithTheMostLag() async throws {
     try await withServer { harness in
       let source = try harness.add("quotes") { $0.replay = 8 }

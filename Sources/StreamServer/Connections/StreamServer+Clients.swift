@@ -131,7 +131,8 @@ extension Worker {
     }
     let shown = subscriptions.sorted { $0.lag > $1.lag }.prefix(Self.shownPerClient).map { subscription, lag in
       ClientsSnapshot.Subscription(
-        stream: subscription.lane.stream.name, credit: subscription.machine.demand.max.map { UInt64($0) }, lag: lag)
+        stream: subscription.lane.stream.name, credit: subscription.machine.demand.max.map { UInt64($0) }, lag: lag,
+        map: subscription.machine.format.isMap ? true : nil)
     }
     let published = connection.publishedStreams
     client.lag = subscriptions.reduce(0) { $0 &+ $1.lag }
