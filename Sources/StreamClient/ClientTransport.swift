@@ -24,6 +24,8 @@ protocol TransportRequest: AnyObject, Sendable {
   func opened(_ id: StreamID)
   /// Receives a value within the demand.
   func receive(_ payload: Payload)
+  /// Receives values within the demand, which are valid during the call. Many arrive at once: this is the way of most events.
+  func receiveValues(_ values: PayloadFrames)
   /// Receives additional demand from the server, as a number of values.
   func receiveDemand(_ count: UInt32)
   /// Reports that the server requests no more values.
@@ -33,6 +35,12 @@ protocol TransportRequest: AnyObject, Sendable {
 }
 
 extension TransportRequest {
+  func receiveValues(_ values: PayloadFrames) {
+    var values = values
+    while let (metadata, data) = unsafe values.next() {
+      receive(Payload(metadata: unsafe metadata.map { unsafe [UInt8]($0) }, data: unsafe [UInt8](data)))
+    }
+  }
   /// Does nothing: a default for requests that send no values.
   func receiveDemand(_ count: UInt32) {}
   /// Does nothing: a default for requests that send no values.
@@ -232,8 +240,6 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   private func receive() {
     guard let session else { return }
-    var batch: [ConnectionMachine.Event] = []
-    swap(&batch, &events)
     let failure: StreamError? = unsafe withUnsafeTemporaryAllocation(byteCount: Self.readByteCount, alignment: 16) {
       buffer in
       let count = unsafe read(session.descriptor.raw, buffer.baseAddress, buffer.count)
@@ -241,7 +247,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       if count > 0 {
         session.lastReceivedAt = loop.now
         session.hasReceived = true
-        unsafe session.machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), into: &batch)
+        unsafe receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), on: session)
       } else if count == 0 {
         return connectError(session.writeError) ?? .disconnected("the server closed the connection")
       } else if code != EAGAIN && code != EINTR {
@@ -249,10 +255,16 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       }
       return nil
     }
-    for event in batch { deliver(event) }
+    if let failure { disconnect(failure) }
+  }
+
+  private func receive(_ bytes: UnsafeRawBufferPointer, on session: Session) {
+    var batch: [ConnectionMachine.Event] = []
+    swap(&batch, &events)
+    unsafe session.machine.receive(bytes, gathersValues: true, into: &batch)
+    for event in batch { unsafe deliver(event, of: bytes) }
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &events)
-    if let failure { disconnect(failure) }
   }
 
   /// Over TCP, the first use of the socket shows whether the connection was made.
@@ -263,8 +275,11 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     return .cannotConnect(SystemError("connect", address.text, code: code))
   }
 
-  private func deliver(_ event: ConnectionMachine.Event) {
+  /// - Parameter bytes: those that the event's range refers to.
+  private func deliver(_ event: ConnectionMachine.Event, of bytes: UnsafeRawBufferPointer) {
     switch event {
+    case .payloads(let id, let range):
+      requests[id]?.receiveValues(unsafe PayloadFrames(UnsafeRawBufferPointer(rebasing: bytes[range])))
     case .payload(let id, let payload, let isComplete):
       guard let request = requests[id] else { return }
       request.receive(payload)
@@ -278,7 +293,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       isRefused = code == .rejectedSetup
       let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
       disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
-    case .setup, .request, .payloads, .valueTooLarge, .lease, .metadataPush: break  // a requester gathers no values
+    case .setup, .request, .valueTooLarge, .lease, .metadataPush: break
     }
   }
 

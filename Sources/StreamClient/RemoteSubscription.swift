@@ -8,7 +8,7 @@ import Synchronization
 /// Demand is added to an inbox; the loop is notified once, however often demand is added before the loop reads it. All
 /// members below "On the loop" belong to the transport's loop, which makes signals to the subscriber serial and
 /// delivers them outside every lock. That, and the inbox's lock, make it safe to share the object between threads.
-final class RemoteSubscription<Down: Subscriber>: Subscription, TransportRequest, @unchecked Sendable
+final class RemoteSubscription<Down: Subscriber>: DroppingSubscription, TransportRequest, @unchecked Sendable
 where Down.Input == StreamEvent, Down.Failure == StreamError {
   private struct Inbox {
     var demand = Subscribers.Demand.none
@@ -168,6 +168,19 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     demand.spend()
     if resumption != nil, !mayDeliver(&event) { return }
     demand.add(down.receive(event))
+    scheduleIfNeeded()
+  }
+
+  func receiveValues(_ values: PayloadFrames) {
+    transport.loop.assertOnLoop()
+    guard let down else { return }
+    var values = values
+    while !isCancelled.load(ordering: .acquiring), let (metadata, data) = unsafe values.next() {
+      var event = unsafe StreamEvent(metadata: metadata, data: data, isFiltered: isFiltered, hasKind: hasKind)
+      demand.spend()
+      if resumption != nil, !mayDeliver(&event) { continue }
+      demand.add(down.receive(event))
+    }
     scheduleIfNeeded()
   }
 

@@ -52,8 +52,23 @@ public struct StreamEvent: Equatable, Sendable {
   ///   - isFiltered: the request has a filter.
   ///   - hasKind: it has markers.
   init(_ payload: Payload, isFiltered: Bool, hasKind: Bool) {
-    data = payload.data
-    let stamp = payload.metadata.flatMap { EventStamp($0, isFiltered: isFiltered, hasKind: hasKind) }
+    self.init(
+      payload.metadata.flatMap { EventStamp($0, isFiltered: isFiltered, hasKind: hasKind) }, data: payload.data)
+  }
+
+  /// Converts a payload in place: only its data are copied.
+  init(
+    metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer, isFiltered: Bool, hasKind: Bool
+  ) {
+    var stamp: EventStamp?
+    if let metadata = unsafe metadata {
+      stamp = unsafe EventStamp(metadata, isFiltered: isFiltered, hasKind: hasKind)
+    }
+    self.init(stamp, data: unsafe [UInt8](data))
+  }
+
+  private init(_ stamp: EventStamp?, data: [UInt8]) {
+    self.data = data
     (id, time, leftOutCount) = (stamp?.id, stamp?.time, stamp?.leftOutCount ?? 0)
     kind = stamp?.kind == .marker ? .marker : .event
     switch stamp?.missedCount ?? 0 {

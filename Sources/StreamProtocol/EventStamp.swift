@@ -28,20 +28,25 @@ package struct EventStamp: Equatable, Sendable {
   ///   - hasKind: it has markers.
   /// - Returns: nil for metadata of another length, which is not streamd's.
   package init?(_ metadata: [UInt8], isFiltered: Bool = false, hasKind: Bool = false) {
-    var rest = metadata[...]
-    var kind = Kind.event
-    if hasKind {
-      guard let last = rest.popLast(), let known = Kind(rawValue: last) else { return nil }
-      kind = known
-    }
-    let numbers = rest.count / 8
-    guard rest.count % 8 == 0, numbers == (isFiltered ? 3 : 2) || numbers == (isFiltered ? 4 : 3),
-      let id = UInt64(bigEndian: metadata, at: 0), let time = UInt64(bigEndian: metadata, at: 8)
+    let stamp = unsafe metadata.withUnsafeBytes { unsafe Self($0, isFiltered: isFiltered, hasKind: hasKind) }
+    guard let stamp else { return nil }
+    self = stamp
+  }
+
+  /// The same of metadata in place, once for each event that a client receives.
+  package init?(_ metadata: UnsafeRawBufferPointer, isFiltered: Bool = false, hasKind: Bool = false) {
+    let byteCount = metadata.count - (hasKind ? 1 : 0)
+    let fixedByteCount = isFiltered ? Self.byteCount + 8 : Self.byteCount
+    let hasGap = byteCount == fixedByteCount + Self.gapByteCount
+    guard hasGap || byteCount == fixedByteCount,
+      let kind = unsafe hasKind ? Kind(rawValue: metadata[byteCount]) : .event
     else { return nil }
-    let hasGap = numbers == (isFiltered ? 4 : 3)
-    (self.id, self.time, self.kind) = (id, time, kind)
-    leftOutCount = isFiltered ? UInt64(bigEndian: metadata, at: 16) ?? 0 : 0
-    missedCount = hasGap ? UInt64(bigEndian: metadata, at: rest.count - 8) ?? 0 : 0
+    func number(at offset: Int) -> UInt64 {
+      unsafe UInt64(bigEndian: metadata.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+    }
+    (id, time, self.kind) = (number(at: 0), number(at: 8), kind)
+    leftOutCount = isFiltered ? number(at: 16) : 0
+    missedCount = hasGap ? number(at: fixedByteCount) : 0
   }
 }
 

@@ -10,8 +10,9 @@
   var dropsSubscriber: Bool { true }
 }
 
-/// A subscription of this module that is not a ``SubscriptionObject`` and releases its subscriber after cancellation.
-@usableFromInline protocol DroppingSubscription: Subscription {}
+/// A subscription of this package that is not a ``SubscriptionObject``, releases its subscriber after cancellation, and never
+/// overlaps signals.
+@usableFromInline package protocol DroppingSubscription: Subscription {}
 
 /// Wraps any other subscription.
 @usableFromInline final class ForeignSubscription: SubscriptionObject {
