@@ -196,7 +196,10 @@ import Synchronization
   package func wake(_ pages: [WaitingPage], wakesAlways: Bool) {
     var isNeeded = wakesAlways
     for page in pages where page.takeWaiting() { isNeeded = true }
-    if isNeeded { unsafe wake_all(wakeWord) }
+    guard isNeeded else { return }
+    // For a reader whose note was taken and that does not sleep yet.
+    unsafe wakeWord.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
+    unsafe wake_all(wakeWord)
   }
 
   /// Marks the region of a process that was killed, so that its readers ask for the next one. Has no effect on memory

@@ -246,6 +246,8 @@ int region_wait(const struct region *r, uint64_t position, uint64_t usec) {
   const struct sdm_map_header *h = header_of(r);
   if (r->waiting) atomic_store_explicit(r->waiting, 1, memory_order_seq_cst);
   uint32_t wake = atomic_load_explicit(&h->wake, memory_order_seq_cst);
+  /* Cleared by the writer, which may have woken everybody before this one sleeps. Later it changes `wake` first. */
+  if (r->waiting && !atomic_load_explicit(r->waiting, memory_order_seq_cst)) return 0;
   if (region_end(r) != position || region_state(r) != SDM_MAP_LIVE) return 0;
   struct timespec time = {.tv_sec = (time_t)(usec / 1000000), .tv_nsec = (long)(usec % 1000000) * 1000};
   if (syscall(SYS_futex, &h->wake, FUTEX_WAIT, wake, &time, NULL, 0) == 0) return 0;

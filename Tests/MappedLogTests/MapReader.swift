@@ -129,6 +129,7 @@ final class MapReader {
   func wait(noting page: WaitingWord?, milliseconds: CInt) -> Bool {
     page?.note()
     let w = atomic(at: MapLayout.Offset.wake, UInt32.self).pointee.load(ordering: .sequentiallyConsistent)
+    if page?.value == 0 { return false }  // the wake-up may have come before the sleep
     if end.pointee.load(ordering: .acquiring) != position || state != .live { return true }
     wait_while(memory + MapLayout.Offset.wake, w, milliseconds)
     return end.pointee.load(ordering: .acquiring) != position || state != .live

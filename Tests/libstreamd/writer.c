@@ -129,7 +129,10 @@ void writer_put(struct writer *w, const void *data, uint32_t size) {
 
 static void wake(struct writer *w) {
   atomic_fetch_add(&w->header->wake, 1);
-  if (w->waiting && !atomic_exchange(w->waiting, 0)) return;
+  if (w->waiting) {
+    if (!atomic_exchange(w->waiting, 0)) return;
+    atomic_fetch_add(&w->header->wake, 1);
+  }
   w->wakes++;
   syscall(SYS_futex, &w->header->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
