@@ -76,7 +76,7 @@ private struct ForeignClient {
 }
 
 /// - Returns: the lines of a command's standard output, and its exit status.
-private func shell(_ command: String, _ folder: String) throws -> (said: [String], status: CInt) {
+func shell(_ command: String, _ folder: String) throws -> (said: [String], status: CInt) {
   // The command has no single quote but those around a path of this program.
   let quoted = command.replacing("'", with: #"'\''"#)
   guard let output = unsafe popen("sh -c '\(quoted)' '\(folder)'", "r") else { throw BenchError("no shell") }

@@ -9,7 +9,7 @@ final class Contender {
   private let window: Int
   private let greatestRate: Int
   /// Kept alive during the measurement.
-  private let server: AnyObject
+  let server: AnyObject
 
   /// A broker with one publisher.
   init(_ broker: any Broker, subscribers: Int, verifies: Bool) throws {

@@ -16,6 +16,7 @@ import StreamRuntime
   private let capacity: Int
   /// The bytes of counted events that the socket has not accepted yet.
   private var unwritten: Range<Int> = 0..<0
+  var hasUnwritten: Bool { !unwritten.isEmpty }
 
   init(_ broker: any Broker) throws {
     self.broker = broker

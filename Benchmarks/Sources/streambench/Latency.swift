@@ -20,7 +20,7 @@ struct Latencies {
 }
 
 /// A thread that publishes at a steady pace, independent of the subscribers.
-@safe private final class Pacer {
+@safe final class Pacer {
   private struct Work {
     let feeder: Feeder
     let count: Int

@@ -26,6 +26,8 @@ struct Row: Sendable {
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
     Row(name: "fleet", summary: "streams that three hosts share over NATS JetStream", measure: measureFleet),
     Row(name: "clients", summary: "events that Swift, C and Python read by a socket", measure: measureClients),
+    Row(
+      name: "mapped", summary: "readers of a mapped stream beside sockets, and its publisher", measure: measureMapped),
     Row(name: "replay", summary: "of a full 64 MiB log to a new subscriber", measure: measureReplay),
     Row(name: "reactive", summary: "the library's operators, in units of a closure call", measure: measureReactive),
     Row(

@@ -14,10 +14,7 @@ final class ServerProcess {
     _ program: String, files: [String: String] = [:], environment: (String) -> [String] = { _ in [] },
     arguments: (String) -> [String]
   ) throws {
-    let temporary = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
-    var template = Array("\(temporary)/streambench-XXXXXX".utf8CString)
-    guard unsafe mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
-    folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    folder = try Self.temporaryFolder()
     for (name, content) in files {
       guard let file = unsafe fopen("\(folder)/\(name)", "w") else { throw SystemError("fopen", "\(folder)/\(name)") }
       unsafe fputs(content, file)
@@ -31,10 +28,19 @@ final class ServerProcess {
   deinit {
     kill(id, SIGTERM)
     waitpid(id, nil, 0)
-    remove(folder)
+    Self.remove(folder)
   }
 
-  private func remove(_ folder: String) {
+  /// A new folder.
+  static func temporaryFolder() throws -> String {
+    let temporary = unsafe getenv("TMPDIR").map { unsafe String(cString: $0) } ?? "/tmp"
+    var template = Array("\(temporary)/streambench-XXXXXX".utf8CString)
+    guard unsafe mkdtemp(&template) != nil else { throw SystemError("mkdtemp") }
+    return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+
+  /// Removes a folder and what is in it.
+  static func remove(_ folder: String) {
     for path in ((try? names(in: folder)) ?? []).map({ "\(folder)/\($0)" }) where unsafe unlink(path) != 0 {
       remove(path)
     }
@@ -79,15 +85,15 @@ final class ServerProcess {
   /// The number of voluntary context switches of each thread: each causes a wake-up.
   func voluntarySwitches() throws -> [String: Int] {
     var switches: [String: Int] = [:]
-    for task in try names(in: "/proc/\(id)/task") {
+    for task in try Self.names(in: "/proc/\(id)/task") {
       switches[task] = try? status(of: "/proc/\(id)/task/\(task)/status")["voluntary_ctxt_switches:"]
     }
     return switches
   }
 
-  func descriptorCount() throws -> Int { try names(in: "/proc/\(id)/fd").count }
+  func descriptorCount() throws -> Int { try Self.names(in: "/proc/\(id)/fd").count }
 
-  private func names(in folder: String) throws(SystemError) -> [String] {
+  private static func names(in folder: String) throws(SystemError) -> [String] {
     guard let entries = unsafe opendir(folder) else { throw SystemError("opendir", folder) }
     defer { unsafe closedir(entries) }
     var names: [String] = []
