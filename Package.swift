@@ -93,7 +93,8 @@ let package = Package(
       ],
       swiftSettings: strictSettings + optimisedInGate),
     .target(
-      name: "StreamClient", dependencies: ["RSocket", "Reactive", "StreamProtocol", "StreamRuntime"],
+      name: "StreamClient",
+      dependencies: ["CLinux", "MappedLog", "RSocket", "Reactive", "StreamProtocol", "StreamRuntime"],
       swiftSettings: strictSettings),
     .target(name: "Systemd", dependencies: ["CLinux", "CSystemd", "StreamRuntime"], swiftSettings: strictSettings),
     .executableTarget(

@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import RSocket
 import Reactive
@@ -20,6 +21,8 @@ protocol TransportRequest: AnyObject, Sendable {
   /// Returns the next signal. Called when the transport has room to send, once per ``ClientTransport/schedule(_:)``.
   /// - Throws: The reason why the request cannot be made.
   func takeSignal() throws(StreamError) -> RequestSignal
+  /// Whether descriptors come with the first byte of its value: see ``ClientTransport/takePassed()``.
+  var takesDescriptors: Bool { get }
   /// Reports that the request was sent with this ID.
   func opened(_ id: StreamID)
   /// Receives a value within the demand.
@@ -34,7 +37,18 @@ protocol TransportRequest: AnyObject, Sendable {
   func end(_ completion: Subscribers.Completion<StreamError>)
 }
 
+/// Descriptors that the server has passed; they close with this object.
+final class ReceivedDescriptors {
+  /// Empty: this process had no room for them.
+  let raw: [CInt]
+
+  init(_ raw: [CInt]) { self.raw = raw }
+
+  deinit { raw.forEach { close($0) } }
+}
+
 extension TransportRequest {
+  var takesDescriptors: Bool { false }
   func receiveValues(_ values: PayloadFrames) {
     var values = values
     while let (metadata, data) = unsafe values.next() {
@@ -90,6 +104,11 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       machine = ConnectionMachine(connectingWith: setup, limits: limits)
       lastReceivedAt = now
     }
+
+    /// Live requests that take descriptors: without one the kernel closes what the server passes.
+    var descriptorRequestCount = 0
+    /// What has come for the next of their values.
+    var passed: [ReceivedDescriptors] = []
 
     var unwrittenByteCount: Int { unwritten.count + machine.outputByteCount }
   }
@@ -186,6 +205,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
         throw .disconnected("no request can be made on the connection any more")
       }
       requests[id] = request
+      if request.takesDescriptors { session?.descriptorRequestCount += 1 }
       setLimit()
       request.opened(id)
     case .grant(let id, let count): session?.machine.sendRequestN(id, count)
@@ -194,7 +214,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       if isComplete { session?.machine.sendComplete(id) }
       setLimit()
     case .cancel(let id):
-      requests[id] = nil
+      _ = remove(id)
       session?.machine.sendCancel(id)
     }
   }
@@ -242,7 +262,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     guard let session else { return }
     let failure: StreamError? = unsafe withUnsafeTemporaryAllocation(byteCount: Self.readByteCount, alignment: 16) {
       buffer in
-      let count = unsafe read(session.descriptor.raw, buffer.baseAddress, buffer.count)
+      let count = unsafe read(from: session, into: buffer)
       let code = errno
       if count > 0 {
         session.lastReceivedAt = loop.now
@@ -258,11 +278,35 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     if let failure { disconnect(failure) }
   }
 
+  private func read(from session: Session, into buffer: UnsafeMutableRawBufferPointer) -> Int {
+    guard session.descriptorRequestCount > 0 else {
+      return unsafe Glibc.read(session.descriptor.raw, buffer.baseAddress, buffer.count)
+    }
+    var raw: [CInt] = [-1, -1]
+    var number = CInt(raw.count)
+    let count = unsafe receive_with_descriptors(
+      session.descriptor.raw, buffer.baseAddress, buffer.count, &raw, &number)
+    let code = errno
+    if number != 0 { session.passed.append(ReceivedDescriptors(number > 0 ? Array(raw.prefix(Int(number))) : [])) }
+    errno = code
+    return count
+  }
+
+  /// The descriptors that have come with the value that a request receives just now; nil: none has.
+  func takePassed() -> ReceivedDescriptors? {
+    guard let session, !session.passed.isEmpty else { return nil }
+    return session.passed.removeFirst()
+  }
+
   private func receive(_ bytes: UnsafeRawBufferPointer, on session: Session) {
     var batch: [ConnectionMachine.Event] = []
     swap(&batch, &events)
     unsafe session.machine.receive(bytes, gathersValues: true, into: &batch)
     for event in batch { unsafe deliver(event, of: bytes) }
+    // A server that passes more than it was asked for does not fill this process.
+    if session.passed.count > session.descriptorRequestCount {
+      session.passed.removeFirst(session.passed.count - session.descriptorRequestCount)
+    }
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &events)
   }
@@ -298,7 +342,13 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   private func end(_ id: StreamID, _ completion: Subscribers.Completion<StreamError>) {
-    requests.removeValue(forKey: id)?.end(completion)
+    remove(id)?.end(completion)
+  }
+
+  private func remove(_ id: StreamID) -> (any TransportRequest)? {
+    guard let request = requests.removeValue(forKey: id) else { return nil }
+    if request.takesDescriptors { session?.descriptorRequestCount -= 1 }
+    return request
   }
 
   // MARK: Connecting and disconnecting

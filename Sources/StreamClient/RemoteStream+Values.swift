@@ -51,11 +51,16 @@ extension RemoteValue {
 /// Cancels when it is released.
 final class EventIntake: Sendable {
   private let queue: EventQueue
-  private let subscription: RemoteSubscription<EventQueue>
+  private let subscription: any QueueSubscription
 
-  init(_ request: RemoteRequest, capacity: Int = 16) {
+  convenience init(_ request: RemoteRequest, capacity: Int = 16) {
+    self.init(capacity: capacity) { RemoteSubscription(request, $0) }
+  }
+
+  /// - Parameter makeSubscription: for the queue.
+  init(capacity: Int, _ makeSubscription: (EventQueue) -> any QueueSubscription) {
     queue = EventQueue(capacity: capacity)
-    subscription = RemoteSubscription(request, queue)
+    subscription = makeSubscription(queue)
   }
 
   deinit { subscription.cancel() }
@@ -73,6 +78,14 @@ final class EventIntake: Sendable {
     return try result.get()
   }
 }
+
+/// The subscription of a task's queue.
+protocol QueueSubscription: Subscription, Sendable {
+  func start(_ queue: EventQueue)
+}
+
+extension RemoteSubscription: QueueSubscription where Down == EventQueue {}
+extension MapSubscription: QueueSubscription where Down == EventQueue {}
 
 /// The events that have arrived and were not taken, or the task that waits for one.
 final class EventQueue: Subscriber, Sendable {

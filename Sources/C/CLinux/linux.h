@@ -105,6 +105,35 @@ static inline ssize_t send_descriptors(int to, const int *descriptors, int count
   return send_with_descriptors(to, &byte, 1, descriptors, count);
 }
 
+// As recv(2), with at most `*count` descriptors, closed on exec, which come with one of the bytes; the others are closed. Sets
+// their number; -1: this process has no room for all.
+static inline ssize_t receive_with_descriptors(int from, void *bytes, size_t size, int *descriptors, int *count) {
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(4 * sizeof(int))];
+  } control;
+  struct iovec data = {bytes, size};
+  struct msghdr message = {0};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = &control;
+  message.msg_controllen = CMSG_SPACE((*count < 4 ? *count : 4) * sizeof(int));
+  int limit = *count;
+  *count = 0;
+  ssize_t result = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (result < 0) return result;
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+    *count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    __builtin_memcpy(descriptors, CMSG_DATA(header), *count * sizeof(int));
+  }
+  if ((message.msg_flags & MSG_CTRUNC) && *count < limit) {
+    while (*count > 0) close(descriptors[--*count]);
+    *count = -1;
+  }
+  return result;
+}
+
 // Receives the next message's descriptors, closed on exec, at most 253. Returns their number; -1 when there is no
 // message.
 static inline int receive_descriptors(int from, int *descriptors, int flags) {

@@ -40,14 +40,13 @@ extension RSocketConnection {
     let written = extras.startMaps(at: sentByteCount)
     let excess = worker.accounts.maps.add(of: identity.number, share.account.user, to: socket.raw, written)
     if let excess { throw .rejected(excess.sentence(for: identity.user)) }
-    let (region, missed) = (opened.region, opened.missed)
-    let reply = """
-      {"version":\(MapLayout.version),"generation":\(region.generation),"size":\(region.byteCount),\
-      "position":\(opened.position),"missed":\(missed.map { "\($0)" } ?? "null")}
-      """
+    let region = opened.region
+    let reply = MapReply(
+      version: UInt64(MapLayout.version), generation: region.generation, size: UInt64(region.byteCount),
+      position: opened.position, missed: opened.missed)
     extras.hold(opened.hold)
     attach(region, opened.page, to: request) {
-      machine.sendPayload(StreamID(request), Payload(data: Array(reply.utf8)), isComplete: true)
+      machine.sendPayload(StreamID(request), Payload(data: reply.json), isComplete: true)
     }
     worker.trace(identity, stream: stream.name, "maps generation \(region.generation) from event \(opened.position)")
   }

@@ -138,7 +138,7 @@ func failure(_ verb: String, _ error: StreamError) -> String {
     switch error {
     case .cannotConnect, .disconnected: "connection-lost"
     case .rejected: "rejected"
-    case .invalid: "invalid"
+    case .invalid(let sentence): sentence.hasSuffix(" is not mapped") ? "not-supported" : "invalid"
     case .canceled: "canceled"
     case .lagged: "lagged"
     case .failed(.applicationError, _): "source-failed"
@@ -206,6 +206,7 @@ final class Driver {
       connections[command.text("connection")] = try StreamConnection(
         socket: command.text("address"), keepaliveInterval: .milliseconds(300))
     case "subscribe": try subscribe(command)
+    case "map": return try map(command)
     case "request":
       let count = command.text("count")
       readers[command.text("subscription")]?.request(count == "unlimited" ? .unlimited : .max(Int(count) ?? 0))
@@ -237,6 +238,22 @@ final class Driver {
       .receive(subscriber: reader)
   }
 
+  /// Replies once the daemon has: its replies on one connection keep their order, but those of system streams may be later.
+  private func map(_ command: Command) throws -> String {
+    guard let connection = connections[command.text("connection")] else { return "ok" }
+    let reader = Reader(window: 1)
+    readers[command.text("subscription")] = reader
+    let options = try options(command)
+    connection.mapped(
+      command.text("stream"), from: options.from, onLag: options.onLag,
+      reconnect: command.has("reconnect") ? ReconnectPolicy() : nil
+    ).receive(subscriber: reader)
+    let catalogue = Reader(window: 1)
+    connection.value(of: "$streams").receive(subscriber: catalogue)
+    _ = catalogue.next(within: 10_000)
+    return "ok"
+  }
+
   private func get(_ command: Command) -> String {
     let reader = Reader(window: 1)
     connections[command.text("connection")]?.value(of: command.text("stream")).receive(subscriber: reader)
@@ -260,7 +277,7 @@ func send(_ line: String) {
   fflush(nil)
 }
 
-send("conformance 1 request last first keepalive")
+send("conformance 1 request last first keepalive map")
 let driver = Driver()
 while let line = readLine(), line != "quit" {
   do {
