@@ -1,8 +1,18 @@
-/// Reads the bytes of a WebSocket client: bytes in, messages out. It holds no bytes: the caller's buffer contains those
+/// Reads the bytes of a WebSocket's peer: bytes in, messages out. It holds no bytes: the caller's buffer contains those
 /// of an incomplete message.
 ///
-/// Only binary messages are accepted, and no extensions. Source: RFC 6455, sections 5 and 7.
+/// Source: RFC 6455, sections 5 and 7; RFC 7692, section 6.
 public struct WebSocketDecoder: Equatable, Sendable {
+  /// What may be at the other end.
+  public enum Peer: Equatable, Sendable {
+    /// Its frames are masked. Only binary messages are accepted, and no extensions.
+    case client
+    /// Its frames are not masked. Text is accepted as well.
+    /// - compresses: whether messages may be compressed. Those are not limited here: the caller limits what it inflates, and
+    ///   takes the bytes of the message out of its buffer after each step.
+    case server(compresses: Bool)
+  }
+
   /// What ``next(in:from:message:)`` found.
   public enum Step: Equatable, Sendable {
     /// More bytes are needed after the unread ones from the offset on, which are fewer than 132.
@@ -43,6 +53,7 @@ public struct WebSocketDecoder: Equatable, Sendable {
   private struct Header {
     var opcode: WebSocketFrame.Opcode
     var isLast: Bool
+    var isCompressed: Bool
     var byteCount: UInt64
     var mask: UInt32
     var headerByteCount: Int
@@ -59,10 +70,18 @@ public struct WebSocketDecoder: Equatable, Sendable {
   private var mask: UInt32 = 0
   private var isLastFrame = false
   private let maximumMessageByteCount: Int
+  private let peer: Peer
+  /// Whether the current message, or the last one, is text, which is not examined here.
+  public private(set) var isText = false
+  /// Whether it is compressed.
+  public private(set) var isCompressed = false
 
   /// Starts after the handshake.
   /// - Parameter maximumMessageByteCount: beyond it 1009, before any byte of the frame is buffered.
-  public init(maximumMessageByteCount: Int) { self.maximumMessageByteCount = maximumMessageByteCount }
+  public init(maximumMessageByteCount: Int, peer: Peer = .client) {
+    self.maximumMessageByteCount = maximumMessageByteCount
+    self.peer = peer
+  }
 
   /// Continues with a state from ``saved``, which may have been damaged.
   /// - Parameter messageByteCount: the size of the incomplete message.
@@ -72,7 +91,7 @@ public struct WebSocketDecoder: Equatable, Sendable {
       (phase == .frame) == (saved.byteCountLeft > 0), messageByteCount <= maximumMessageByteCount,
       saved.byteCountLeft <= maximumMessageByteCount - messageByteCount
     else { return nil }
-    self.maximumMessageByteCount = maximumMessageByteCount
+    self.init(maximumMessageByteCount: maximumMessageByteCount)
     (self.phase, byteCountLeft, mask, isLastFrame) = (phase, saved.byteCountLeft, saved.mask, saved.isLastFrame)
   }
 
@@ -109,7 +128,8 @@ public struct WebSocketDecoder: Equatable, Sendable {
       case .idle, .betweenFrames:
         guard let header = try readHeader(bytes, at: offset) else { return .needsBytes }
         switch header.opcode {
-        case .binary, .continuation:
+        case .text, .binary, .continuation:
+          if header.opcode != .continuation { (isText, isCompressed) = (header.opcode == .text, header.isCompressed) }
           try checkData(header, messageByteCount: message.count)
           offset += header.headerByteCount
           (phase, byteCountLeft, mask, isLastFrame) = (.frame, header.byteCount, header.mask, header.isLast)
@@ -132,7 +152,8 @@ public struct WebSocketDecoder: Equatable, Sendable {
     case (.betweenFrames, false): throw Violation(code: 1002, reason: "a new message within a fragmented one")
     case (.idle, false), (.betweenFrames, true), (.frame, _): break
     }
-    guard header.byteCount <= maximumMessageByteCount - min(messageByteCount, maximumMessageByteCount) else {
+    guard isCompressed || header.byteCount <= maximumMessageByteCount - min(messageByteCount, maximumMessageByteCount)
+    else {
       throw Violation(code: 1009, reason: "the message exceeds \(maximumMessageByteCount) bytes")
     }
   }
@@ -141,18 +162,27 @@ public struct WebSocketDecoder: Equatable, Sendable {
   private func readHeader(_ bytes: Span<UInt8>, at offset: Int) throws(Violation) -> Header? {
     guard bytes.count - offset >= 2 else { return nil }
     let (first, second) = (bytes[offset], bytes[offset + 1])
-    guard first & 0x70 == 0 else { throw Violation(code: 1002, reason: "a reserved bit is set") }
-    guard first & 0x0f != 1 else { throw Violation(code: 1003, reason: "only binary messages are accepted") }
+    let isCompressed = first & 0x40 != 0
+    guard first & 0x30 == 0, !isCompressed || peer == .server(compresses: true) && (1...2).contains(first & 0x0f) else {
+      throw Violation(code: 1002, reason: "a reserved bit is set")
+    }
+    guard first & 0x0f != 1 || peer != .client else {
+      throw Violation(code: 1003, reason: "only binary messages are accepted")
+    }
     guard let opcode = WebSocketFrame.Opcode(rawValue: first & 0x0f) else {
       throw Violation(code: 1002, reason: "the opcode is reserved")
     }
-    guard second & 0x80 != 0 else { throw Violation(code: 1002, reason: "a frame of the client is not masked") }
+    guard (second & 0x80 != 0) == (peer == .client) else {
+      throw Violation(
+        code: 1002, reason: peer == .client ? "a frame of the client is not masked" : "a frame of the server is masked")
+    }
     let (length, isLast) = (second & 0x7f, first & 0x80 != 0)
     guard !opcode.isControl || (isLast && length <= 125) else {
       throw Violation(code: 1002, reason: "a control frame is fragmented or longer than 125 bytes")
     }
     let lengthByteCount = length < 126 ? 0 : length == 126 ? 2 : 8
-    guard bytes.count - offset >= 2 + lengthByteCount + 4 else { return nil }
+    let maskByteCount = peer == .client ? 4 : 0
+    guard bytes.count - offset >= 2 + lengthByteCount + maskByteCount else { return nil }
     var byteCount: UInt64 = 0
     for index in 0..<lengthByteCount { byteCount = byteCount << 8 | UInt64(bytes[offset + 2 + index]) }
     guard lengthByteCount == 0 || byteCount > (lengthByteCount == 2 ? 125 : 0xffff), byteCount <= UInt64(Int64.max)
@@ -160,10 +190,11 @@ public struct WebSocketDecoder: Equatable, Sendable {
       throw Violation(code: 1002, reason: "a frame's length is not encoded in as few bytes as possible")
     }
     var mask: UInt32 = 0
-    for index in 0..<4 { mask |= UInt32(bytes[offset + 2 + lengthByteCount + index]) << (8 * index) }
+    for index in 0..<maskByteCount { mask |= UInt32(bytes[offset + 2 + lengthByteCount + index]) << (8 * index) }
     return Header(
-      opcode: opcode, isLast: isLast, byteCount: lengthByteCount == 0 ? UInt64(length) : byteCount, mask: mask,
-      headerByteCount: 2 + lengthByteCount + 4)
+      opcode: opcode, isLast: isLast, isCompressed: isCompressed,
+      byteCount: lengthByteCount == 0 ? UInt64(length) : byteCount, mask: mask,
+      headerByteCount: 2 + lengthByteCount + maskByteCount)
   }
 
   private func step(_ opcode: WebSocketFrame.Opcode, _ payload: [UInt8]) throws(Violation) -> Step {
@@ -182,7 +213,7 @@ public struct WebSocketDecoder: Equatable, Sendable {
         throw Violation(code: 1007, reason: "the reason in a close frame is not valid UTF-8")
       }
       return .close(code)
-    case .binary, .continuation: preconditionFailure("\(opcode) is not a control frame")
+    case .text, .binary, .continuation: preconditionFailure("\(opcode) is not a control frame")
     }
   }
 

@@ -1,7 +1,8 @@
-/// Writes the frames of a WebSocket server: unmasked, and never fragmented. Source: RFC 6455, section 5.2.
+/// Writes the frames of a WebSocket: never fragmented, and unmasked, as a server sends them. Source: RFC 6455, section 5.2.
 public enum WebSocketFrame {
   enum Opcode: UInt8 {
     case continuation = 0
+    case text = 1
     case binary = 2
     case close = 8
     case ping = 9
@@ -23,12 +24,39 @@ public enum WebSocketFrame {
 
   /// Writes the header of a binary message, which must follow directly.
   public static func writeHeader(messageByteCount byteCount: Int, to writer: inout ByteWriter) {
+    writeHeader(.binary, byteCount: byteCount, to: &writer)
+  }
+
+  private static func writeHeader(_ opcode: Opcode, byteCount: Int, to writer: inout ByteWriter) {
     let lengthByteCount = headerByteCount(messageByteCount: byteCount) - 2
-    writer.append(0x80 | Opcode.binary.rawValue)
+    writer.append(0x80 | opcode.rawValue)
     writer.append(lengthByteCount == 0 ? UInt8(byteCount) : lengthByteCount == 2 ? 126 : 127)
     for index in 0..<lengthByteCount {
       writer.append(UInt8(truncatingIfNeeded: byteCount >> (8 * (lengthByteCount - 1 - index))))
     }
+  }
+
+  /// Returns a text message.
+  /// - Parameter bytes: valid UTF-8.
+  public static func text(_ bytes: [UInt8]) -> [UInt8] {
+    var frame: [UInt8] = []
+    ByteWriter.append(to: &frame) { writer in
+      writeHeader(.text, byteCount: bytes.count, to: &writer)
+      writer.append(bytes.span)
+    }
+    return frame
+  }
+
+  /// Returns a frame of this type as a client sends it.
+  ///
+  /// - Parameter key: which nobody can predict, so that no text of a user can look like HTTP to a proxy on the way.
+  public static func masked(_ frame: [UInt8], with key: UInt32) -> [UInt8] {
+    let headerByteCount = frame[1] < 126 ? 2 : frame[1] == 126 ? 4 : 10
+    let mask = (0..<4).map { UInt8(truncatingIfNeeded: key >> (8 * $0)) }
+    var masked = frame[..<headerByteCount] + mask
+    masked[1] |= 0x80
+    for (index, byte) in frame[headerByteCount...].enumerated() { masked.append(byte ^ mask[index & 3]) }
+    return Array(masked)
   }
 
   /// Returns the answer to a ping: the same bytes.

@@ -1,4 +1,4 @@
-/// The server's part of the opening handshake. Source: RFC 6455, section 4.2.
+/// The opening handshake: here the server's part, for a client see ``WebSocketOffer``. Source: RFC 6455, section 4.2.
 public enum WebSocketHandshake {
   /// The version that is supported, for the field Sec-WebSocket-Version of a response with 426.
   public static let version = "13"

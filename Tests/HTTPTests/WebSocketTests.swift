@@ -146,6 +146,81 @@ import Testing
     #expect(long.count == 2 + 124 && String(validating: long[4...], as: UTF8.self) != nil)
   }
 
+  @Test func aClientsFramesAreTheServersWithAMask() {
+    for byteCount in [0, 5, 125, 126, 65_535, 65_536] {
+      let payload = (0..<byteCount).map { UInt8(ascii: "a") + UInt8($0 % 26) }
+      let text = WebSocketFrame.masked(WebSocketFrame.text(payload), with: 0x80ff_0012)
+      #expect(text.prefix(1) == [0x81] && Array(text.dropFirst()) == Array(frame(1, payload).dropFirst()))
+    }
+    #expect(WebSocketFrame.masked(WebSocketFrame.ping(), with: 0x0403_0201) == [0x89, 0x80, 1, 2, 3, 4])
+    #expect(WebSocketFrame.masked(WebSocketFrame.pong([8, 8]), with: 0x0403_0201) == [0x8a, 0x82, 1, 2, 3, 4, 9, 10])
+  }
+
+  @Test func textIsCheckedWhateverTheSplits() {
+    /// Whether it is valid as one piece; the same holds for pieces of one byte.
+    func isText(_ bytes: [UInt8]) -> Bool {
+      var (whole, pieces) = (UTF8Check(), UTF8Check())
+      let isValid = whole.take(bytes.span)
+      let isValidInPieces = bytes.allSatisfy { pieces.take([$0].span) }
+      #expect(isValid == isValidInPieces && (!isValid || whole == pieces))
+      return isValid && whole.isComplete
+    }
+    for text in [
+      "", "plain", "12345678", "123456789é", "é12345678", "\u{7f}\u{80}\u{7ff}\u{800}\u{d7ff}\u{e000}\u{ffff}",
+      "\u{10000}\u{10ffff}",
+    ] {
+      #expect(isText(Array(text.utf8)))
+      for end in text.utf8.indices {
+        let prefix = Array(text.utf8[..<end])
+        #expect(isText(prefix) == (String(validating: prefix, as: UTF8.self) != nil))
+      }
+    }
+    for bytes: [UInt8] in [
+      [0x80], [0xc0, 0x80], [0xc1, 0xbf], [0xe0, 0x9f, 0xbf], [0xed, 0xa0, 0x80], [0xf0, 0x8f, 0xbf, 0xbf],
+      [0xf4, 0x90, 0x80, 0x80], [0xf5], [0xff], [0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0xff], [0xc3, 0x61],
+    ] {
+      #expect(!isText(bytes))
+    }
+  }
+
+  private func accepts(_ fields: [(String, String)], subprotocols: [String] = []) -> Bool? {
+    let offer = WebSocketOffer(nonce: Array("the sample nonce".utf8), subprotocols: subprotocols)
+    let answer = [
+      ("Upgrade", "WebSocket"), ("Connection", "upgrade"), ("Sec-WebSocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+    ]
+    let all = answer.filter { field in !fields.contains { $0.0 == field.0 } } + fields.filter { $0.1 != "" }
+    return try? offer.accepts { name in all.filter { $0.0 == name }.map(\.1) }
+  }
+
+  @Test func anOfferAcceptsOnlyTheAnswerToIt() {
+    let offer = WebSocketOffer(nonce: Array("the sample nonce".utf8), subprotocols: ["a", "b"])
+    let fields = Dictionary(uniqueKeysWithValues: offer.fields.map { ($0.name, $0.value) })
+    #expect(fields["Sec-WebSocket-Key"] == "dGhlIHNhbXBsZSBub25jZQ==" && fields["Sec-WebSocket-Protocol"] == "a, b")
+    #expect(accepts([]) == false)
+    for field in ["Upgrade", "Connection", "Sec-WebSocket-Accept"] {
+      for value in ["", "x"] { #expect(accepts([(field, value)]) == nil) }
+    }
+    #expect(accepts([("Connection", "keep-alive, Upgrade"), ("Upgrade", "h2c"), ("Upgrade", "websocket")]) == false)
+    #expect(accepts([("Sec-WebSocket-Protocol", "a")]) == nil)
+    #expect(accepts([], subprotocols: ["a", "b"]) == nil)
+    #expect(accepts([("Sec-WebSocket-Protocol", " b")], subprotocols: ["a", "b"]) == false)
+    #expect(accepts([("Sec-WebSocket-Protocol", "a, b")], subprotocols: ["a", "b"]) == nil)
+    #expect(
+      accepts([("Sec-WebSocket-Protocol", "a"), ("Sec-WebSocket-Protocol", "b")], subprotocols: ["a", "b"]) == nil)
+    for (value, isCompressed) in [
+      ("permessage-deflate", true),
+      ("Permessage-Deflate;server_no_context_takeover ; client_no_context_takeover", true),
+      ("permessage-deflate; server_max_window_bits=15", true),
+      ("permessage-deflate; server_max_window_bits=\"8\"", true),
+      ("permessage-deflate; server_max_window_bits", nil), ("permessage-deflate; server_max_window_bits=16", nil),
+      ("permessage-deflate; client_max_window_bits=15", nil), ("permessage-deflate, permessage-deflate", nil),
+      ("permessage-deflate; server_max_window_bits=9; server_max_window_bits=9", nil), ("x", nil), (";", nil),
+      ("permessage-deflate; server_no_context_takeover=1", nil),
+    ] as [(String, Bool?)] {
+      #expect(accepts([("Sec-WebSocket-Extensions", value)]) == isCompressed, "\(value)")
+    }
+  }
+
   @Test func digestsAreThoseOfTheStandards() {
     func hex(_ text: String) -> String {
       sha1([UInt8](text.utf8)).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
