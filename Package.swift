@@ -31,7 +31,7 @@ let optimisedInGate = Context.environment["STREAMD_OPTIMISED"] != nil ? optimise
 /// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
 let fuzzTargets = [
   "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS", "RSocket",
-  "Serving", "StateRecovery",
+  "Serving", "StateRecovery", "WebSocketSource",
 ]
 
 let package = Package(
@@ -83,7 +83,7 @@ let package = Package(
       swiftSettings: strictSettings + optimisedInGate),
     .target(name: "MappedLog", dependencies: ["CLinux", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
-      name: "StreamSources", dependencies: ["CCurl", "CJq", "CZlib", "Events", "Reactive", "StreamRuntime"],
+      name: "StreamSources", dependencies: ["CCurl", "CJq", "CZlib", "Events", "HTTP", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings),
     .target(
       name: "StreamServer",
@@ -151,7 +151,7 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
-      dependencies: ["Events", "Reactive", "StreamRuntime", "StreamSources", "TestSupport", "streamd"],
+      dependencies: ["Events", "HTTP", "Reactive", "StreamRuntime", "StreamSources", "TestSupport", "streamd"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests",

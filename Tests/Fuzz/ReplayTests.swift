@@ -21,6 +21,7 @@ private let targets: [String: (read: @Sendable (UnsafeRawBufferPointer) -> Void,
   "RSocket": (fuzzRSocket, 5000),
   "Serving": (fuzzServing, 200),
   "StateRecovery": (fuzzStateRecovery, 500),
+  "WebSocketSource": (fuzzWebSocketSource, 3000),
 ]
 
 private let fuzzFolder = URL(filePath: #filePath).deletingLastPathComponent()

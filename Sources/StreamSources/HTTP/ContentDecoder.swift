@@ -45,7 +45,7 @@ enum ContentCoding: Equatable {
 }
 
 /// Decodes the body of one response: gzip, with any number of members, or deflate, with zlib's head or without. Unlike
-/// libcurl's decoding, it notices a body that is cut off.
+/// libcurl's decoding, it notices a body that is cut off. Or decodes the compressed messages of one WebSocket.
 @safe final class ContentDecoder {
   private enum Phase {
     case start  // can become: inside
@@ -54,6 +54,9 @@ enum ContentCoding: Equatable {
   }
 
   private let coding: ContentCoding
+  /// Whether its input is the messages of a WebSocket, each with the bytes that its sender has removed from the end. They
+  /// are one deflate stream, of which a message may refer to those before it. Source: RFC 7692, section 7.2.2.
+  private let isOfMessages: Bool
   private let stream = UnsafeMutablePointer<z_stream>.allocate(capacity: 1)
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 << 10, alignment: 1)
   private var phase = Phase.start
@@ -63,8 +66,9 @@ enum ContentCoding: Equatable {
   /// The number of bytes after the end of such a body: some servers send zlib's checksum nevertheless.
   private var trailerCount = 0
 
-  init(_ coding: ContentCoding) {
+  init(_ coding: ContentCoding, isOfMessages: Bool = false) {
     self.coding = coding
+    self.isOfMessages = isOfMessages
     unsafe stream.initialize(to: z_stream())
   }
 
@@ -94,6 +98,10 @@ enum ContentCoding: Equatable {
       case .start:
         guard let first = unsafe rest.first else { return used }
         try begin(first)
+      case .complete where isOfMessages:  // a sender may end the deflate stream with a message
+        guard unsafe !rest.isEmpty else { return used }
+        guard unsafe inflateReset(stream) == Z_OK else { throw damaged }
+        phase = .inside
       case .complete where isRaw:
         trailerCount += rest.count
         guard trailerCount <= 4 else { throw damaged }
@@ -125,7 +133,7 @@ enum ContentCoding: Equatable {
 
   private func begin(_ first: UInt8) throws(ContentFault) {
     // RFC 1950: the lower half of the first byte is 8, the method. No encoder begins a deflate stream with such a byte.
-    isRaw = coding == .deflate && first & 0x0F != 8
+    isRaw = isOfMessages || coding == .deflate && first & 0x0F != 8
     let windowBits = coding == .gzip ? MAX_WBITS + 16 : isRaw ? -MAX_WBITS : MAX_WBITS
     guard unsafe inflateInit2_(stream, windowBits, ZLIB_VERSION, CInt(MemoryLayout<z_stream>.size)) == Z_OK else {
       throw ContentFault(sentence: "out of memory")

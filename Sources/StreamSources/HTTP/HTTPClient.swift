@@ -209,9 +209,12 @@ import StreamRuntime
     timer = loop.schedule(after: .milliseconds(milliseconds)) { [weak self] in
       guard let self else { return }
       timer = nil
-      act(on: curl_socket_t(CURL_SOCKET_TIMEOUT), 0)
+      actNow()
     }
   }
+
+  /// Performs what is due in libcurl.
+  func actNow() { act(on: curl_socket_t(CURL_SOCKET_TIMEOUT), 0) }
 
   private func watch(_ socket: curl_socket_t, for what: CInt, of easy: UnsafeMutableRawPointer?) {
     // Always a new watch, never an update in place: if libcurl has closed the socket unnoticed and got the same number
@@ -220,7 +223,12 @@ import StreamRuntime
     var readiness: EventLoop.Readiness = []
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { readiness.insert(.readable) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { readiness.insert(.writable) }
-    guard what != CURL_POLL_REMOVE, !readiness.isEmpty else { return }
+    guard what != CURL_POLL_REMOVE, !readiness.isEmpty else {
+      if let easy = unsafe easy, let transfer = unsafe transfers[easy], transfer.waitsForNothing {
+        outsideCurl { transfer.ended(CURLE_OK) }
+      }
+      return
+    }
     do throws(SystemError) {
       watches[socket] = try SocketWatch(socket, for: readiness, client: self)
     } catch {

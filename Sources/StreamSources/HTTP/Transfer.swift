@@ -1,5 +1,6 @@
 import CCurl
 import Glibc
+import HTTP
 import StreamRuntime
 
 /// One request and its response, redirects included. Confined to the client's loop.
@@ -7,6 +8,9 @@ import StreamRuntime
 /// Each hop occupies a place of its host's budget, and may wait for it. A streaming response returns the place after
 /// its head: it can last for days, and with four places the fifth stream of a host would never connect. No hop occupies
 /// a place while it waits for another, so hosts that redirect to each other cannot deadlock.
+///
+/// A request with an offer becomes a connection in both directions with the response 101. To libcurl, what the handler
+/// sends is the body of the request, whose end never comes, and what it receives is that of the response.
 @safe final class Transfer {
   /// Receives the response. Each call is on the loop; there is none after `cancel`.
   protocol Handler: AnyObject {
@@ -17,6 +21,9 @@ import StreamRuntime
     func transferReceived(_ head: UpstreamResponse) -> Plan
     /// The next piece of the body, decompressed. Only after `.take`.
     func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Flow
+    /// After a response with 101: copies the next bytes to send.
+    /// - Returns: their number; 0: none until `send` is called.
+    func transferSends(into room: UnsafeMutableRawBufferPointer) -> Int
     /// The last call.
     func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>)
   }
@@ -79,6 +86,8 @@ import StreamRuntime
   private var discarded = 0
   private var headerBytes = 0
   private var refusal: HTTPFailure?
+  /// Whether libcurl holds a piece that was not taken.
+  private var isHeld = false
   /// Body bytes taken in that turn.
   private var taken: (bytes: Int, turn: UInt64) = (0, 0)
 
@@ -116,12 +125,22 @@ import StreamRuntime
   }
 
   /// Resumes after `.pause`.
-  func resume() {
+  func resume() { unpause(receiving: true) }
+
+  /// Asks the handler for bytes to send, after a response with 101. A piece that is held stays so.
+  /// - Parameter atOnce: whether other transfers may run within this call, too.
+  func send(atOnce: Bool = false) {
+    unpause()
+    if atOnce { client?.outsideCurl { self.client?.actNow() } }
+  }
+
+  private func unpause(receiving: Bool = false) {
     client?.loop.assertOnLoop()
     client?.outsideCurl { [self] in
       guard let easy = unsafe easy else { return }
+      if receiving { isHeld = false }
       client?.insideCurl {
-        let result = unsafe curl_easy_pause(easy, CURLPAUSE_CONT)
+        let result = unsafe curl_easy_pause(easy, isHeld ? CURLPAUSE_RECV : CURLPAUSE_CONT)
         // The held piece is delivered within the call: if its receiver refuses it, libcurl reports that here, and not
         // again.
         if result != CURLE_OK { client?.outsideCurl { self.ended(result) } }
@@ -187,6 +206,10 @@ import StreamRuntime
       fail(HTTPFailure(error.sentence))
     }
   }
+
+  /// Whether the upstream has ended a connection in both directions, if libcurl does not watch it any more. 7.88 then waits for
+  /// the end of what is sent.
+  var waitsForNothing: Bool { head?.status == 101 && !isHeld }
 
   func fail(_ failure: HTTPFailure) { finish(.failure(failure)) }
 
@@ -305,7 +328,9 @@ import StreamRuntime
     // A transfer that ends during its name lookup abandons the lookup's thread. Without this option libcurl would wait
     // for that thread, and block every other source, until the name server answers.
     unsafe curl_easy_set_long(easy, CURLOPT_QUICK_EXIT, 1)
-    unsafe curl_easy_set_long(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
+    unsafe curl_easy_set_long(
+      easy, CURLOPT_HTTP_VERSION, request.offer == nil ? CURL_HTTP_VERSION_2TLS : Int(CURL_HTTP_VERSION_1_1))
+    if request.offer != nil { unsafe prepareToSend(easy) }
     // Redirects are followed here, not by libcurl, which would send every header except Authorization and Cookie to the
     // target.
     unsafe curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
@@ -331,7 +356,26 @@ import StreamRuntime
     return true
   }
 
+  /// The connection is a new one, and not used again: it will be no HTTP.
+  private func prepareToSend(_ easy: UnsafeMutableRawPointer) {
+    for option in [CURLOPT_UPLOAD, CURLOPT_FRESH_CONNECT, CURLOPT_FORBID_REUSE, CURLOPT_HTTPPROXYTUNNEL] {
+      unsafe curl_easy_set_long(easy, option, 1)
+    }
+    unsafe curl_easy_set_string(easy, CURLOPT_CUSTOMREQUEST, "GET")
+    unsafe curl_easy_set_pointer(easy, CURLOPT_READDATA, Unmanaged.passUnretained(self).toOpaque())
+    unsafe curl_easy_set_receiver(easy, CURLOPT_READFUNCTION) { bytes, size, count, transfer in
+      guard let bytes = unsafe bytes, let transfer = unsafe transfer else { return 0 }
+      let room = unsafe UnsafeMutableRawBufferPointer(start: bytes, count: size * count)
+      return unsafe Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().sends(into: room)
+    }
+  }
+
   // MARK: Inside libcurl
+
+  private func sends(into room: UnsafeMutableRawBufferPointer) -> Int {
+    let count = unsafe head?.status == 101 ? handler?.transferSends(into: room) ?? 0 : 0
+    return count > 0 ? count : Int(CURL_READFUNC_PAUSE)
+  }
 
   /// - Returns: false to end the transfer.
   private func received(headerLine line: UnsafeRawBufferPointer) -> Bool {
@@ -345,16 +389,19 @@ import StreamRuntime
     guard head == nil, let easy = unsafe easy, unsafe line.first == 0x0D || line.first == 0x0A else { return true }
     var status = 0
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
-    guard status >= 200 else { return true }
-    let head = UpstreamResponse(
+    guard status >= 200 || status == 101 && request.offer != nil else { return true }
+    var head = UpstreamResponse(
       status: status, url: hop.string, contentLength: field("Content-Length").flatMap { Int($0.text) },
       contentType: field("Content-Type")?.text, entityTag: field("ETag"), lastModified: field("Last-Modified"),
       retryAfter: retryAfter())
+    if request.offer != nil {
+      for name in WebSocketOffer.answerFields { head.answer[name] = fields(name).map(\.text) }
+    }
     self.head = head
     if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queueState { host.rest(for: rest) }
     if [301, 302, 303, 307, 308].contains(status), let location = field("Location") {
       redirectsTo = location
-      return true
+      return request.offer == nil || endUnread()
     }
     guard let handler else { return false }
     progress(.answered(status: status, after: .now - began))
@@ -362,18 +409,22 @@ import StreamRuntime
     switch plan {
     case .discard:
       // The connection, or the server behind it, may be the reason: the next request is to use another one.
-      if [408, 421].contains(status) || status >= 500 {
-        discarded = Self.discardLimit + 1
-        return false
-      }
+      if [408, 421].contains(status) || status >= 500 || request.offer != nil { return endUnread() }
     case .refuse(let failure): refusal = failure
     case .take where request.isEndless:
       stopTimers()
       client?.outsideCurl { self.leaveHost() }
     case .take: break
     }
-    if case .take = plan { prepareDecoder() }
+    if case .take = plan, request.offer == nil { prepareDecoder() }
     return refusal == nil
+  }
+
+  /// Ends the hop without its body, which is not wanted. After an offer libcurl would wait for the end of what is sent.
+  /// - Returns: false, which ends it.
+  private func endUnread() -> Bool {
+    discarded = Self.discardLimit + 1
+    return false
   }
 
   private func prepareDecoder() {
@@ -418,13 +469,16 @@ import StreamRuntime
     guard let handler else { return 0 }
     guard let client, mayTake(piece.count, of: client) else {
       client?.resumeInNextTurn(self)
+      isHeld = true
       return Int(CURL_WRITEFUNC_PAUSE)
     }
     switch unsafe handler.transferReceived(piece) {
     case .next:
       progress(.received(byteCount: piece.count))
       return nil
-    case .pause: return Int(CURL_WRITEFUNC_PAUSE)
+    case .pause:
+      isHeld = true
+      return Int(CURL_WRITEFUNC_PAUSE)
     case .stop(let failure):
       refusal = failure
       return 0
@@ -444,8 +498,9 @@ import StreamRuntime
   /// The first field of that name.
   private func field(_ name: String, _ index: Int = 0) -> FieldValue? {
     var found: UnsafeMutablePointer<curl_header>?
-    guard let easy = unsafe easy,
-      unsafe curl_easy_header(easy, name, index, UInt32(CURLH_HEADER), -1, &found) == CURLHE_OK,
+    // libcurl counts a response with 101 as one of those that precede the final one.
+    let origins = UInt32(request.offer != nil ? CURLH_HEADER | CURLH_1XX : CURLH_HEADER)
+    guard let easy = unsafe easy, unsafe curl_easy_header(easy, name, index, origins, -1, &found) == CURLHE_OK,
       let found = unsafe found, let value = unsafe found.pointee.value
     else {
       return nil
@@ -474,4 +529,8 @@ import StreamRuntime
     unsafe curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)
     return .seconds(max(0, seconds))
   }
+}
+
+extension Transfer.Handler {
+  func transferSends(into room: UnsafeMutableRawBufferPointer) -> Int { 0 }
 }

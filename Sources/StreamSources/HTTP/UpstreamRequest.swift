@@ -1,3 +1,5 @@
+import HTTP
+
 /// A header field of a request.
 public struct HTTPHeader: Sendable, Equatable {
   /// A token (RFC 9110): letters, digits and ``!#$%&'*+-.^_`|~``.
@@ -51,6 +53,8 @@ struct UpstreamRequest: Equatable, Sendable {
   /// streaming response, the limit for its head.
   var timeout: Duration?
   var isEndless = false
+  /// Asks for a WebSocket, on a connection of its own; nil: for a body.
+  var offer: WebSocketOffer?
   var redirects = HTTPRedirects.sameOrigin
   var userAgent: String
 
@@ -65,7 +69,10 @@ struct UpstreamRequest: Equatable, Sendable {
     func add(_ name: String, _ value: FieldValue?) {
       if let value, !value.bytes.isEmpty { lines.append(Array("\(name): ".utf8) + value.bytes) }
     }
-    if !sent.contains(where: { $0.name.lowercased() == "accept-encoding" }) {
+    for field in offer?.fields ?? [] { add(field.name, FieldValue(Array(field.value.utf8))) }
+    // Without these fields, which libcurl adds to a request that is followed by other bytes.
+    if offer != nil { lines += [Array("Expect:".utf8), Array("Transfer-Encoding:".utf8)] }
+    if offer == nil, !sent.contains(where: { $0.name.lowercased() == "accept-encoding" }) {
       add("Accept-Encoding", FieldValue(Array(ContentCoding.accepted.utf8)))
     }
     if isHome, let bearer { add("Authorization", FieldValue(Array("Bearer \(bearer)".utf8))) }
@@ -115,6 +122,8 @@ struct UpstreamResponse: Equatable, Sendable {
   let lastModified: FieldValue?
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
+  /// The fields of `WebSocketOffer.answerFields` in the response to an offer, by their names.
+  var answer: [String: [String]] = [:]
 
   /// Whether the body is the requested one, or that body as a proxy has transformed it (203).
   var isContent: Bool { status == 200 || status == 203 }

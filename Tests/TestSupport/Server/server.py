@@ -20,11 +20,13 @@ import zlib
 
 import certificates
 import proxy
+import websocket
 
 lock = threading.Lock()
 counts = collections.Counter()
 heads = {}
 proxied = []
+spoken = collections.defaultdict(list)
 released = collections.defaultdict(threading.Event)
 
 
@@ -47,7 +49,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind, key = parts[0], (parts + [""])[1]
         query = dict(urllib.parse.parse_qsl(url.query))
         with lock:
-            if kind not in ("seen", "head", "release", "proxied"):
+            if kind not in ("seen", "head", "release", "proxied", "spoken"):
                 counts[key] += 1
                 peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
@@ -178,6 +180,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         lines += [b"Content-Length: %d" % len(body), b"", b""]
         status = "HTTP/%s %s X\r\n" % (query.get("version", "1.1"), query.get("code", "200"))
         self.wfile.write(status.encode() + b"\r\n".join(lines) + body)
+
+    def answer_websocket(self, key, number, query):
+        def said(found):
+            with lock:
+                spoken[key].append([number, found[0], found[1].hex()])
+
+        def count():
+            with lock:
+                counts[key] += 1
+
+        websocket.answer(self, number, query, said, count)
+
+    def answer_spoken(self, key, number, query):
+        """The frames that the clients of the key have sent: number of the connection, opcode, payload."""
+        with lock:
+            self.answer(200, json.dumps(spoken[key]).encode())
 
     def answer_stubborn(self, key, number, query):
         """/stubborn/KEY?code=500: a page with an ETag, but not for a client that has one. /seen/KEY counts."""

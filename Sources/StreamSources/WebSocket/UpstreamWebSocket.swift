@@ -1,0 +1,220 @@
+import Events
+import HTTP
+import StreamRuntime
+
+/// One WebSocket of a source, from the request that opens it until it is closed. Confined to the source thread.
+///
+/// It outlives its owner's interest until the upstream has closed its side, at most `closingTime`: if a socket is closed
+/// with bytes in it that are not read, the system discards what was sent, too, and the upstream would not see the close frame.
+final class UpstreamWebSocket: Transfer.Handler {
+  /// Receives what comes. Each call is on the source thread.
+  protocol Owner: AnyObject {
+    /// Whether events may be brought now.
+    var isWanted: Bool { get }
+    func webSocketWaits(_ reason: String)
+    func webSocketIsOpen()
+    func webSocketBrought(_ events: EventBatch)
+    /// The last call.
+    /// - Parameter failure: nil: the upstream has closed the connection regularly, or nobody has wanted an event.
+    func webSocketEnded(_ failure: HTTPFailure?)
+  }
+
+  private enum Phase {
+    case opening  // can become: open, closed
+    case open  // can become: closing, closed
+    case closing  // can become: closed
+    case closed
+  }
+
+  private static let closingTime = Duration.seconds(2)
+
+  private let configuration: WebSocketConfiguration
+  private let offer: WebSocketOffer
+  private let loop: EventLoop
+  private weak var owner: (any Owner)?
+  private var phase = Phase.opening
+  /// From the phase `open` on.
+  private var machine: WebSocketMachine?
+  private(set) var transfer: Transfer?
+  /// Whether the transfer holds bytes until events are wanted.
+  private var isPaused = false
+  /// Whether the machine has bytes that it has not read.
+  private var hasRest = false
+  /// How the connection has ended, while the machine has such bytes.
+  private var end: HTTPFailure?
+  private var timer: (id: TimerID, due: Duration)?
+  private var nextTurn: TimerID?
+
+  init(_ configuration: WebSocketConfiguration, on loop: EventLoop, owner: any Owner) {
+    (self.configuration, self.loop, self.owner) = (configuration, loop, owner)
+    let nonce = (0..<16).map { _ in UInt8.random(in: 0...255) }
+    offer = WebSocketOffer(nonce: nonce, subprotocols: configuration.subprotocols)
+  }
+
+  /// Begins.
+  /// - Throws: for a faulty configuration.
+  func open(with client: HTTPClient, progress: @escaping (SourceProgress) -> Void) throws(HTTPFailure) {
+    var request = try configuration.request.request(nil)
+    (request.isEndless, request.offer) = (true, offer)
+    transfer = client.start(request, handler: self, progress: progress)
+  }
+
+  /// Continues after a change of the owner's demand.
+  func proceed() {
+    keepTime()
+    guard phase == .open, isWanted else { return }
+    if hasRest { read() }
+    if phase == .open, isWanted, !hasRest, isPaused {
+      isPaused = false
+      transfer?.resume()
+    }
+    keepTime()
+  }
+
+  private var isWanted: Bool { owner?.isWanted == true }
+
+  /// Closes it; the owner is not called any more.
+  func close() {
+    owner = nil
+    switch phase {
+    case .opening: finish()
+    case .open: close(with: 1000)
+    case .closing, .closed: break
+    }
+  }
+
+  private func read() {
+    guard var machine = self.machine.take() else { return }
+    var (events, ending) = (EventBatch(), WebSocketMachine.Ending?.none)
+    do throws(WebSocketMachine.Ending) {
+      hasRest = try !machine.read(into: &events, at: now)
+    } catch {
+      (hasRest, ending) = (false, error)
+    }
+    self.machine = consume machine
+    if !events.isEmpty { owner?.webSocketBrought(events) }
+    guard phase == .open else { return }  // the owner may have closed it
+    if let ending { return closed(by: ending) }
+    if let end, !hasRest { return finish(end) }
+    if self.machine?.hasUnsent == true { transfer?.send() }
+    if hasRest, nextTurn == nil {
+      nextTurn = loop.schedule(after: .zero) { [weak self] in
+        self?.nextTurn = nil
+        self?.proceed()
+      }
+    }
+  }
+
+  /// Sends what is due, and returns when the next is.
+  private func keepTime() {
+    guard phase == .open, machine != nil else { return }
+    machine?.setWanted(isWanted, at: now)
+    do throws(WebSocketMachine.Ending) {
+      guard let due = try machine?.next(at: now) else { return }
+      if machine?.hasUnsent == true { transfer?.send() }
+      if let timer {
+        guard due < timer.due else { return }
+        loop.cancel(timer.id)
+      }
+      let id = loop.schedule(after: due - now) { [weak self] in
+        self?.timer = nil
+        self?.keepTime()
+      }
+      timer = (id, due)
+    } catch {
+      closed(by: error)
+    }
+  }
+
+  private func closed(by ending: WebSocketMachine.Ending) {
+    close(with: ending.code)
+    tellEnd(ending.failure)
+  }
+
+  private func close(with code: UInt16?) {
+    phase = .closing
+    cancelTimers()
+    let id = loop.schedule(after: Self.closingTime) { [self] in
+      timer = nil
+      finish()
+    }
+    timer = (id, now + Self.closingTime)
+    machine?.close(code)
+    if isPaused { transfer?.resume() }
+    transfer?.send(atOnce: true)
+  }
+
+  private func finish(_ failure: HTTPFailure?) {
+    finish()
+    tellEnd(failure)
+  }
+
+  private func finish() {
+    phase = .closed
+    cancelTimers()
+    transfer?.cancel()
+    transfer = nil
+  }
+
+  private func tellEnd(_ failure: HTTPFailure?) {
+    let owner = owner
+    self.owner = nil
+    owner?.webSocketEnded(failure)
+  }
+
+  private func cancelTimers() {
+    for id in [timer?.id, nextTurn] { if let id { loop.cancel(id) } }
+    (timer, nextTurn) = (nil, nil)
+  }
+
+  private var now: Duration { EventLoop.monotonicTime }
+
+  // MARK: Transfer.Handler
+
+  func transferWaits(_ reason: String) { owner?.webSocketWaits(reason) }
+
+  func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
+    guard head.status == 101 else { return .discard }
+    do throws(WebSocketOffer.Refusal) {
+      let compresses = try offer.accepts { head.answer[$0] ?? [] }
+      machine = WebSocketMachine(configuration, compresses: compresses, at: now)
+    } catch {
+      return .refuse(HTTPFailure("the response \(error.reason)"))
+    }
+    phase = .open
+    owner?.webSocketIsOpen()
+    proceed()
+    return .take
+  }
+
+  func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
+    guard phase == .open else { return .next }  // after a close frame nothing counts
+    guard isWanted, !hasRest else {
+      isPaused = true
+      return .pause
+    }
+    unsafe machine?.receive(bytes, at: now)
+    read()
+    keepTime()
+    return .next
+  }
+
+  func transferSends(into room: UnsafeMutableRawBufferPointer) -> Int { unsafe machine?.fill(room) ?? 0 }
+
+  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
+    transfer = nil
+    let failure: HTTPFailure
+    switch (result, phase) {
+    case (.success(let head), .opening): failure = Self.refusal(head)
+    case (.success, _): failure = HTTPFailure("the upstream has ended the connection without a close frame")
+    case (.failure(let reason), _): failure = reason
+    }
+    if phase == .open, hasRest { end = failure } else { finish(failure) }
+  }
+
+  private static func refusal(_ head: UpstreamResponse) -> HTTPFailure {
+    var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
+    if head.status < 400 { failure.sentence += " instead of a WebSocket" }
+    return failure
+  }
+}
