@@ -54,7 +54,7 @@ struct DescriptorBudget: Equatable {
   private static func most(_ stream: Configuration.Stream) -> Int {
     var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region may be replaced, too
     switch stream.source {
-    case .http: count += 6
+    case .http, .webSocket: count += 6
     case .exec: count += 8
     case .timer, .streams, .publish: break
     }

@@ -18,6 +18,17 @@ extension HTTPConfiguration {
   }
 }
 
+extension WebSocketConfiguration {
+  init(_ socket: Configuration.WebSocket, of stream: Configuration.Stream) {
+    self.init(HTTPConfiguration(socket.http, of: stream))
+    messages = socket.messages.map(\.content)
+    subprotocols = socket.subprotocols
+    heartbeat = socket.heartbeat.map { ($0.text.content, $0.every) }
+    pingEvery = socket.pingEvery
+    idleTimeout = socket.idleTimeout
+  }
+}
+
 extension Backoff {
   init(_ retry: Configuration.Retry) {
     self.init(first: retry.first, max: retry.max)

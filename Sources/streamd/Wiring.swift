@@ -154,6 +154,7 @@ extension Configuration.Source {
     switch self {
     case .timer: "timer"
     case .http: "http"
+    case .webSocket: "websocket"
     case .exec: "exec"
     case .streams: "of"
     case .publish: "publish"
@@ -163,7 +164,7 @@ extension Configuration.Source {
   /// Whether the source asks an upstream for its events: a server or a program.
   var hasUpstream: Bool {
     switch self {
-    case .http, .exec: true
+    case .http, .webSocket, .exec: true
     case .timer, .streams, .publish: false
     }
   }
@@ -172,7 +173,7 @@ extension Configuration.Source {
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
-    case .timer, .exec, .streams: .continuous
+    case .webSocket, .timer, .exec, .streams: .continuous
     case .publish: .publish
     }
   }
@@ -225,6 +226,11 @@ extension Configuration.Source {
           progress: progress, report: report
         ).eraseToAnyPublisher()
       }
+    case .webSocket(let socket):
+      return WebSocketSource(
+        WebSocketConfiguration(socket, of: stream), handover: handover, refresh: refresh, on: thread,
+        progress: progress, report: report
+      ).eraseToAnyPublisher()
     case .exec(let exec):
       let variables = exec.environment.map { ($0.name, $0.value.content) }
       let program = ProgramConfiguration(

@@ -120,6 +120,10 @@ import Testing
       basic = { user = "SECRET6", password = { credential = "token" } }
       [streams.c]
       exec = { command = ["SHOWN", "--password=SECRET7", "SECRET8"], environment = { TOKEN = "SECRET9" } }
+      [streams.d.websocket]
+      url = "wss://example.org/SHOWN?key=SECRET11"
+      send = ["SECRET12", { credential = "token" }]
+      heartbeat = { send = "SECRET13", every = "9s" }
       [cluster]
       nats = ["tls://shown.example"]
       name = "SHOWN"
@@ -135,6 +139,8 @@ import Testing
     for part in [
       #"url = "https://example.org/path?<hidden>""#, #"X-Key = { credential = "token" }"#,
       #"Authorization = "<hidden>""#, #"command = ["SHOWN", "<hidden>", "<hidden>"]"#, "https://example.org/SHOWN",
+      #"url = "wss://example.org/SHOWN?<hidden>""#, #"send = ["<hidden>", { credential = "token" }]"#,
+      #"heartbeat = { every = "9s", send = "<hidden>" }"#,
       #"proxy = "http://other.example""#, "description = \"SHOWN\"",
       "\n[cluster]\nnats = [\"tls://shown.example\"]\nname = \"SHOWN\"\nuser = \"<hidden>\"\n",
     ] {

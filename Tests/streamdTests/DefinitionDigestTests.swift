@@ -76,6 +76,18 @@ struct DefinitionDigestTests {
       digest(.exec(.init(command: ["a"], environment: [.init(name: "T", value: .secret(token))]))),
       digest(.exec(.init(command: ["a"], maxLineBytes: 2 << 20))),
     ]
+    let sockets: [(inout Configuration.WebSocket) -> Void] = [
+      { _ in }, { $0.http.url = "wss://b/" }, { $0.messages = [.plain("a")] }, { $0.messages = [.plain("b")] },
+      { $0.messages = [.secret(token)] }, { $0.messages = [.secret(other)] }, { $0.subprotocols = ["a"] },
+      { $0.heartbeat = .init(text: .plain("a"), every: .seconds(1)) },
+      { $0.heartbeat = .init(text: .plain("a"), every: .seconds(2)) }, { $0.http.maxBodyBytes = 1 },
+      { $0.http.headers = [.init(name: "X", value: .plain("a"))] }, { $0.http.authorization = .bearer(token) },
+    ]
+    digests += sockets.map { change in
+      var socket = Configuration.WebSocket()
+      change(&socket)
+      return digest(.webSocket(socket))
+    }
     let pipelines: [(inout Configuration.Stream) -> Void] = [
       { $0.jq = "." }, { $0.jq = ".a" }, { $0.distinct = .whole }, { $0.distinct = .by("true") },
       { $0.distinct = .by(".") },
@@ -107,6 +119,9 @@ struct DefinitionDigestTests {
         == digest { $0.fetching = .stream(.lines, idleTimeout: nil) })
     let timer = Configuration.Timer(every: .seconds(2), leeway: .seconds(1))
     #expect(digest(.timer(timer)) == digest(.timer(.init(every: .seconds(2)))))
+    var socket = Configuration.WebSocket()
+    (socket.pingEvery, socket.idleTimeout, socket.http.timeout) = (.seconds(1), .seconds(2), .seconds(3))
+    #expect(digest(.webSocket(socket)) == digest(.webSocket(.init())))
     // As the defaults are.
     #expect(digest { $0.maxBodyBytes = 8 << 20 } == plain)
     #expect(digest(.exec(.init(command: ["a"], maxLineBytes: 1 << 20))) == digest(.exec(.init(command: ["a"]))))

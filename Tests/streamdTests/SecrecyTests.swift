@@ -15,7 +15,7 @@ import Testing
 
   init() throws {
     upstream = try Upstream.shared.get()
-    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable"]
+    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message"]
     var files = Dictionary(uniqueKeysWithValues: kinds.map { ($0, "\($0)-s3cret/\(uniqueKey())") })
     files["key"] = try String(contentsOfFile: upstream.file("locked.key"), encoding: .utf8)
     secrets = files
@@ -53,6 +53,11 @@ import Testing
       (
         "silent",
         "http = { url = \"\(upstream.url("/hang/\(key)"))\", stream = \"lines\", timeout = \"9ms\", \(bearer) }"
+      ),
+      (
+        "closed",
+        "websocket = { url = \"ws\(upstream.url("/websocket/\(key)?send=88020fa1").dropFirst(4))\", "
+          + "send = [{ credential = \"message\" }], \(all) }"
       ),
       ("untrusted", poll(upstream.secureURL("/count/\(key)"), all)),
       ("locked", poll(upstream.mutualURL("/count/\(key)"), identity)),

@@ -13,7 +13,7 @@ extension Configuration.Stream {
   /// - the source's kind; a timer's interval; a program's command, environment and longest line; the bases and the
   ///   filter of a derived stream;
   /// - the URL of an HTTP source, its interval or format, form of events, headers, parameters, authorization, Unix
-  ///   socket, size limit, User-Agent and redirects;
+  ///   socket, size limit, User-Agent and redirects; the same of a WebSocket, what is sent, and the subprotocols;
   /// - validate, jq, distinct, key, tombstone and throttle.
   ///
   /// The digest covers the name of a secret's credential but not the secret itself, which could be guessed from a
@@ -33,6 +33,7 @@ extension Configuration.Stream {
     switch source {
     case .timer(let timer): fields.append(("timer.every", timer.every.definition))
     case .http(let http): fields += Self.definition(of: http)
+    case .webSocket(let socket): fields += Self.definition(of: socket)
     case .exec(let exec):
       fields += exec.command.map { ("exec.command", $0) }
       fields += Self.definition(of: exec.environment, "exec.environment")
@@ -64,6 +65,22 @@ extension Configuration.Stream {
     case .stream(let format, _): fields.append(("http.stream", format.rawValue))
     }
     if http.eventForm != .data { fields.append(("http.sse", http.eventForm.rawValue)) }
+    return fields + requestDefinition(of: http)
+  }
+
+  private static func definition(of socket: Configuration.WebSocket) -> [Field] {
+    var fields: [Field] = [("websocket.url", socket.http.url)]
+    fields += socket.messages.flatMap { definition(of: $0, "websocket.send") }
+    fields += socket.subprotocols.map { ("websocket.subprotocols", $0) }
+    if let heartbeat = socket.heartbeat {
+      fields += definition(of: heartbeat.text, "websocket.heartbeat.send")
+      fields.append(("websocket.heartbeat.every", heartbeat.every.definition))
+    }
+    return fields + requestDefinition(of: socket.http)
+  }
+
+  private static func requestDefinition(of http: Configuration.HTTP) -> [Field] {
+    var fields: [Field] = []
     if let bytes = http.maxBodyBytes, bytes != 8 << 20 { fields.append(("http.max_body", "\(bytes)")) }
     fields += definition(of: http.headers, "http.headers")
     fields += definition(of: http.query, "http.query")
@@ -81,11 +98,15 @@ extension Configuration.Stream {
 
   /// Named values in the order of their names. Their order in the file depends on how a table is written.
   private static func definition(of values: [Configuration.NamedValue], _ key: String) -> [Field] {
-    values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap { named -> [Field] in
-      switch named.value {
-      case .plain(let text): [(key, named.name), ("value", text)]
-      case .secret(let secret): [(key, named.name), ("credential", secret.name)]
-      }
+    values.sorted { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }.flatMap {
+      [(key, $0.name)] + definition(of: $0.value, "value")
+    }
+  }
+
+  private static func definition(of value: Configuration.NamedValue.Value, _ key: String) -> [Field] {
+    switch value {
+    case .plain(let text): [(key, text)]
+    case .secret(let secret): [("credential", secret.name)]
     }
   }
 }

@@ -50,14 +50,19 @@ extension Configuration {
 }
 
 extension Configuration.HTTP: ConfigurationSection {
-  static let keys: [ConfigurationKey<Self>] = [
-    .init(["url"], \.url) { $1 = $0.complete(readURL($0)) ?? $1 },
-    .init(["every", "stream", "idle_timeout"], \.fetching) { $1 = $0.complete(readFetching($0)) ?? $1 },
-    .init("sse", \.eventForm, .choice),
-    .check { table, http in
-      if case .stream(.serverSentEvents, _) = http.fetching { return }
-      table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
-    },
+  static let keys: [ConfigurationKey<Self>] =
+    [
+      .init(["url"], \.url) { $1 = $0.complete(readURL($0)) ?? $1 },
+      .init(["every", "stream", "idle_timeout"], \.fetching) { $1 = $0.complete(readFetching($0)) ?? $1 },
+      .init("sse", \.eventForm, .choice),
+      .check { table, http in
+        if case .stream(.serverSentEvents, _) = http.fetching { return }
+        table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
+      },
+    ] + requestKeys
+
+  /// The keys of the request, besides its URL.
+  static let requestKeys: [ConfigurationKey<Self>] = [
     .init("timeout", \.timeout, .duration()),
     .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
     .init("headers", \.headers, names: .headerName, texts: .headerValue),
@@ -98,13 +103,15 @@ extension Configuration.HTTP: ConfigurationSection {
     return format.map { .stream($0, idleTimeout: idleTimeout) }
   }
 
-  private static func readURL(_ table: ConfigurationTable) -> String? {
-    table.require("url", suchAs: "url = \"https://example.org/\"")
-    guard let text = table.value("url", .text("a URL such as \"https://example.org/\"") { _ in true }) else {
-      return nil
-    }
+  static func readURL(
+    _ table: ConfigurationTable, schemes: [String] = ["http://", "https://"],
+    suchAs example: String = "https://example.org/"
+  ) -> String? {
+    let form = "a URL such as \"\(example)\""
+    table.require("url", suchAs: "url = \"\(example)\"")
+    guard let text = table.value("url", .text(form) { _ in true }) else { return nil }
     do {
-      try UpstreamURL.check(text)
+      try UpstreamURL.check(text, schemes: schemes)
       return text
     } catch {
       switch error {
@@ -113,7 +120,7 @@ extension Configuration.HTTP: ConfigurationSection {
           "expected a URL without a user or password; use basic, bearer, headers or query with a credential", at: "url")
       case .holdsVariable:
         table.addError("expected a URL without ${…}: no variable is replaced in it", at: "url")
-      case .noURL: table.expected("a URL such as \"https://example.org/\"", at: "url")
+      case .noURL: table.expected(form, at: "url")
       }
     }
     return nil
@@ -133,9 +140,11 @@ extension Configuration.HTTP: ConfigurationSection {
 
 extension ConfigurationShape where Value == String {
   /// A token (RFC 9110, 5.6.2).
-  fileprivate static var headerName: Self {
-    text("the name of a header") { $0.isName(upTo: 256, with: "!#$%&'*+-.^_`|~") }
+  static func token(_ what: String) -> Self {
+    text(what) { $0.isName(upTo: 256, with: "!#$%&'*+-.^_`|~") }
   }
+
+  fileprivate static var headerName: Self { token("the name of a header") }
 
   fileprivate static var parameterName: Self {
     text("a name of 1 to 256 bytes without control characters") {

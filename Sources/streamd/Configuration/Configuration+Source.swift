@@ -3,6 +3,7 @@ extension Configuration {
   enum Source: Sendable, Equatable {
     case timer(Timer)
     case http(HTTP)
+    case webSocket(WebSocket)
     case exec(Exec)
     /// Other streams, from which this one is derived.
     case streams(Derived)
@@ -52,6 +53,7 @@ struct SourceKind: Sendable {
   static let all = [
     Self(name: "timer") { $0.section("timer", Configuration.Timer()).map { .timer($0) } },
     Self(name: "http") { $0.section("http", Configuration.HTTP()).map { .http($0) } },
+    Self(name: "websocket") { $0.section("websocket", Configuration.WebSocket()).map { .webSocket($0) } },
     Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
     Self(name: "of") { Configuration.Derived.read($0).map { .streams($0) } },
     Self(name: "publish", read: publish),

@@ -152,6 +152,7 @@ extension Configuration.Stream {
   var sourceEventLimit: (key: String, bytes: Int)? {
     switch source {
     case .http(let http): http.maxBodyBytes.map { ("http.max_body", $0) }
+    case .webSocket(let socket): socket.http.maxBodyBytes.map { ("websocket.max_body", $0) }
     case .exec(let exec): exec.maxLineBytes.map { ("exec.max_line", $0) }
     case .timer, .streams, .publish: nil
     }

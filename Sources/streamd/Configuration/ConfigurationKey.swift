@@ -98,9 +98,13 @@ extension ConfigurationKey {
     self.init([name], path, effect) { table, inner in inner = table.section(name, inner) ?? inner }
   }
 
-  /// The keys of `Part`, in the same table.
-  static func part<Part: ConfigurationSection>(_ path: WritableKeyPath<Section, Part> & Sendable) -> Self {
-    Self([], path, changes: { old, new in Part.keys.flatMap { $0.changes(old, new) } }) { $0.read(&$1) }
+  /// The keys of `Part`, or some of them, in the same table.
+  static func part<Part: ConfigurationSection>(
+    _ path: WritableKeyPath<Section, Part> & Sendable, _ keys: [ConfigurationKey<Part>] = Part.keys
+  ) -> Self {
+    Self([], path, changes: { old, new in keys.flatMap { $0.changes(old, new) } }) { table, part in
+      for key in keys { key.read(table, &part) }
+    }
   }
 
   /// A check of the keys that were read so far, without a key of its own.

@@ -3,8 +3,9 @@ import Systemd
 /// The configuration as TOML for its readers: the values of all files with the names of the files, the defaults of other
 /// keys, and no text that may be a secret.
 ///
-/// The values of headers, of parameters of URLs and of environment variables, users, and the arguments of programs are
-/// hidden. Credentials are shown by their names. The text is longer than the files by a small factor only.
+/// The values of headers, of parameters of URLs and of environment variables, users, the arguments of programs, and what
+/// is sent over a WebSocket are hidden. Credentials are shown by their names. The text is longer than the files by a
+/// small factor only.
 struct ConfigurationListing {
   private(set) var text = ""
 
@@ -75,7 +76,7 @@ struct ConfigurationListing {
   private static func shown(_ text: String, at keys: [String]) -> String {
     if let table = keys.dropLast().last, ConfigurationTable.tablesOfNames.contains(table) { return hidden }
     switch keys.last {
-    case "user": return hidden
+    case "user", "send": return hidden
     case "url", "proxy":
       let place = text.prefix { $0 != "?" && $0 != "#" }
       return place.count == text.count ? text : "\(place)?\(hidden)"

@@ -60,7 +60,8 @@ extension ConfigurationShape where Value == Duration {
         throw Expected("a duration such as \"30s\"")
       }
       guard milliseconds <= 365 * 86_400_000, .milliseconds(milliseconds) >= shortest else {
-        throw Expected("a duration from \(shortest == .zero ? "0s" : "1ms") to 365d")
+        let least = shortest == .zero ? "0s" : written(Int(shortest / .milliseconds(1)), units)
+        throw Expected("a duration from \(least) to 365d")
       }
       return .milliseconds(milliseconds)
     }

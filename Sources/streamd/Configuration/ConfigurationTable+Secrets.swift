@@ -63,13 +63,20 @@ extension ConfigurationTable {
         } catch {
           table.addError("expected \(error.text)", at: name)
         }
-        guard table.text(name) == nil else {
-          return table.value(name, texts, secret: true).map { .init(name: name, value: .plain($0)) }
-        }
-        return table.table(name, expecting: "a string or { credential = \"name\" }") { $0.credential() }
-          .map { .init(name: name, value: .secret($0)) }
+        return table.secretText(name, texts).map { .init(name: name, value: $0) }
       }
     }
+  }
+
+  /// The text at `key`: one of `texts`, or `{ credential = "name" }`.
+  ///
+  /// - Parameter allowsLines: whether the credential may have several lines.
+  func secretText(
+    _ key: String, _ texts: ConfigurationShape<String>, allowsLines: Bool = false
+  ) -> Configuration.NamedValue.Value? {
+    guard text(key) == nil else { return value(key, texts, secret: true).map { .plain($0) } }
+    return table(key, expecting: "a string or { credential = \"name\" }") { $0.credential(allowsLines: allowsLines) }
+      .map { .secret($0) }
   }
 
   /// The path of a file: the value of `key`, or the file of the credential that it names.

@@ -94,12 +94,30 @@ final class ConfigurationTable {
   ///
   /// - Parameter secret: whether an element may be a secret; the message then states only its type.
   func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>, secret: Bool = false) -> [Value]? {
+    elements(key, secret: secret)?.compactMap { read($0, as: shape, key: key, secret: secret) }
+  }
+
+  /// The texts of the array at `key`, each one of `texts` or a table, which `read` reads.
+  func texts<Value>(
+    _ key: String, _ shape: ConfigurationShape<String>, text: (String) -> Value,
+    _ read: (ConfigurationTable) -> Value?
+  ) -> [Value]? {
+    elements(key, secret: true)?.compactMap { element in
+      guard let table = ConfigurationTable(element, path: keyPath(key), place: place + [key], context) else {
+        return self.read(element, as: shape, key: key, secret: true).map(text)
+      }
+      defer { table.refuseUnknownKeys() }
+      return read(table)
+    }
+  }
+
+  private func elements(_ key: String, secret: Bool) -> [ConfigurationNode]? {
     guard let node = node(key) else { return nil }
     guard case .array(let elements) = node.value, !elements.isEmpty else {
       expected("a list of one or more", at: key, secret: secret)
       return nil
     }
-    return elements.compactMap { read($0, as: shape, key: key, secret: secret) }
+    return elements
   }
 
   /// The table at `key`, read by `read`, then checked for unknown keys; `nil` when it is absent or not a table.

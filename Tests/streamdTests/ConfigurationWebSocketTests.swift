@@ -1,0 +1,114 @@
+import TestSupport
+import Testing
+
+@testable import streamd
+
+/// `websocket`.
+struct ConfigurationWebSocketTests {
+  private let folder: TemporaryFolder
+
+  init() throws { folder = try TemporaryFolder(["login": "{\"op\":\"login\",\n\"key\":\"s3cret\"}\n", "token": "t"]) }
+
+  private func errors(in more: String) -> [String] {
+    errors(of: "url = \"wss://h/ws\"\n\(more)")
+  }
+
+  private func errors(of section: String) -> [String] {
+    streamdTests.errors("[streams.s.websocket]\n\(section)", credentials: folder.path)
+  }
+
+  @Test func itHasTheKeysOfARequestAndItsOwn() throws {
+    let configuration = try parse(
+      """
+      [http]
+      user_agent = "me/1"
+      [streams.s.websocket]
+      url = "wss://h/ws"
+      send = ['{"op":"subscribe"}', { credential = "login" }]
+      subprotocols = ["v2.example", "v1"]
+      heartbeat = { send = "ping", every = "20s" }
+      ping_every = "1s"
+      idle_timeout = "60s"
+      timeout = "5s"
+      max_body = "1MiB"
+      headers = { Origin = "https://h" }
+      query = { a = "b" }
+      bearer = { credential = "token" }
+      proxy = "none"
+      [streams.t]
+      websocket.url = "ws://h"
+      """, credentials: folder.path)
+    var socket = Configuration.WebSocket()
+    socket.http.url = "wss://h/ws"
+    let login = Secret(name: "login", content: "{\"op\":\"login\",\n\"key\":\"s3cret\"}")
+    socket.messages = [.plain("{\"op\":\"subscribe\"}"), .secret(login)]
+    socket.subprotocols = ["v2.example", "v1"]
+    socket.heartbeat = .init(text: .plain("ping"), every: .seconds(20))
+    (socket.pingEvery, socket.idleTimeout, socket.http.timeout) = (.seconds(1), .seconds(60), .seconds(5))
+    socket.http.maxBodyBytes = 1 << 20
+    socket.http.headers = [.init(name: "Origin", value: .plain("https://h"))]
+    socket.http.query = [.init(name: "a", value: .plain("b"))]
+    socket.http.authorization = .bearer(Secret(name: "token", content: "t"))
+    (socket.http.settings.userAgent, socket.http.settings.proxy) = ("me/1", .none)
+    #expect(configuration.streams[0].source == .webSocket(socket))
+    #expect(configuration.streams.map(\.source.kind) == ["websocket", "websocket"])
+    #expect(configuration.streams[0].sourceEventLimit?.key == "websocket.max_body")
+  }
+
+  @Test(arguments: [
+    ("send = \"text\"", ".send: expected a list of one or more, got a string"),
+    ("send = [5]", ".send: expected a text of 1 to 65536 bytes, got a number"),
+    ("send = [\"\"]", ".send: expected a text of 1 to 65536 bytes, got a string"),
+    ("send = [{}]", ".send: expected { credential = \"name\" }, got no credential"),
+    (
+      "send = [{ credential = \"none\" }]",
+      ".send.credential: the credential \"none\" cannot be read: No such file or directory"
+    ),
+    ("send = [{ credential = \"token\", x = 1 }]", ".send.x: unknown key; expected one of: credential"),
+    ("subprotocols = [\"a b\"]", ".subprotocols: expected the name of a subprotocol, got \"a b\""),
+    ("subprotocols = [\"a\", \"a\"]", ".subprotocols: expected each subprotocol once"),
+    ("heartbeat = \"ping\"", ".heartbeat: expected { send = \"text\", every = \"20s\" }, got a string"),
+    ("heartbeat = { send = \"ping\" }", ".heartbeat: expected every, got none"),
+    (
+      "heartbeat = { send = 5, every = \"1s\" }",
+      ".heartbeat.send: expected a string or { credential = \"name\" }, got a number"
+    ),
+    (
+      "heartbeat = { send = \"a\", every = \"1ms\" }",
+      ".heartbeat.every: expected a duration from 1s to 365d, got \"1ms\""
+    ),
+    ("ping_every = \"999ms\"", ".ping_every: expected a duration from 1s to 365d, got \"999ms\""),
+    ("ping_evry = \"9s\"", ".ping_evry: unknown key; did you mean \"ping_every\"?"),
+    ("headers = { Upgrade = \"x\" }", ".headers: expected no header Upgrade: it belongs to the handshake"),
+    (
+      "headers = { sec-websocket-Key = \"x\" }",
+      ".headers: expected no header sec-websocket-Key: it belongs to the handshake"
+    ),
+    (
+      "headers = { Sec-WebSocket-Protocol = \"x\" }",
+      ".headers: expected subprotocols in place of the header Sec-WebSocket-Protocol"
+    ),
+    ("stream = \"sse\"", ".stream: unknown key; stream belongs in [streams.s.http]"),
+  ])
+  func errorsHaveLineAndKey(text: String, sentence: String) {
+    #expect(errors(in: text) == ["test.toml:3: streams.s.websocket\(sentence)"])
+  }
+
+  @Test func theURLHasAWebSocketsScheme() {
+    let form = "expected a URL such as \"wss://stream.example.org/\", got"
+    #expect(errors(of: "url = \"https://h/\"") == ["test.toml:2: streams.s.websocket.url: \(form) \"https://h/\""])
+    #expect(
+      errors(of: "url = \"wss://u:p@h/\"") == [
+        "test.toml:2: streams.s.websocket.url: expected a URL without a user or password; "
+          + "use basic, bearer, headers or query with a credential"
+      ])
+    #expect(
+      errors(of: "").first
+        == "test.toml:1: streams.s.websocket: expected url, such as url = \"wss://stream.example.org/\", got none")
+  }
+
+  @Test func aMessageMustFitIntoTheBuffer() {
+    let text = "[streams.s]\nbuffer = { bytes = \"1MiB\" }\nwebsocket = { url = \"ws://h\", max_body = \"2MiB\" }\n"
+    #expect(streamdTests.errors(text).first?.contains("expected websocket.max_body of at most buffer.bytes") == true)
+  }
+}

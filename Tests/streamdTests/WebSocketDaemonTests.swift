@@ -1,0 +1,59 @@
+import StreamClient
+import TestSupport
+import Testing
+
+/// The built binary with WebSockets as its sources.
+@Suite(.timeLimit(.minutes(10))) struct WebSocketDaemonTests {
+  private let upstream: Upstream
+  private let key = uniqueKey()
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  private func text(_ event: StreamEvent) -> String { String(decoding: event.data, as: UTF8.self) }
+
+  private func url(_ query: String) -> String {
+    "ws" + upstream.url("/websocket/\(key)?\(query)").dropFirst(4)
+  }
+
+  @Test func aHundredSubscribersCostOneConnection() async throws {
+    let daemon = try DaemonProcess(
+      """
+      [streams.s]
+      type = "text/plain"
+      websocket = { url = "\(url("echo=1"))", send = ["one", "two"] }
+      replay = 10
+      """)
+    #expect(try upstream.count(key) == 0)
+    let connection = try StreamConnection(socket: daemon.socket)
+    for _ in 0..<100 {
+      var events = connection.stream("s").values.makeAsyncIterator()
+      for value in ["one", "two"] { #expect(try await events.next().map(text) == value) }
+    }
+    var catalogue = connection.stream("$streams").values.makeAsyncIterator()
+    let row = try #require(try await catalogue.next().map(text))
+    #expect(row.contains(#""source":"websocket""#), "\(row)")
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(try upstream.count(key) == 1)
+    #expect(!daemon.log.contains("failing"))
+  }
+
+  @Test func aFailureAndItsEndAreInTheJournalAndInTheCatalogue() async throws {
+    let daemon = try DaemonProcess(
+      """
+      [streams.s]
+      type = "text/plain"
+      websocket = { url = "\(url("texts=%n&head=Sec-WebSocket-Protocol:%20v1"))" }
+      retry = { first = "10ms", max = "20ms" }
+      """)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("s").values.makeAsyncIterator()
+    let next = Task { try await events.next() }
+    var catalogue = connection.stream("$streams").values.makeAsyncIterator()
+    while let row = try await catalogue.next().map(text), !row.contains("a subprotocol, and none was offered") {}
+    next.cancel()
+    #expect(daemon.logs("s: source failing: the response has a subprotocol, and none was offered;"))
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+}
