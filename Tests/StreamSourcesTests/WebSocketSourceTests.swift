@@ -209,13 +209,15 @@ import Testing
       ([0x81, 0x81, 0, 0, 0, 0, 0x61], "03ea"), ([0x81, 1, 0xff], "03ef"),
       ([0x82, 127, 0, 0, 0, 0, 0, 2, 0, 0], "03f1"), ([0xc1, 0], "03ea"),
     ] as [([UInt8], String)] {
+      let key = uniqueKey()
       try await withSourceThread { thread in
         let taker = Taker(.unlimited)
-        source("send=" + hex(bytes), on: thread) {
+        source("send=" + hex(bytes), at: upstream.url("/websocket/\(key)"), on: thread) {
           $0.request.retry = Backoff(first: .seconds(3600), max: .seconds(3600))
         }
         .subscribe(taker)
-        try await until { try await spoken(thread).contains(code) }
+        let spokenAt = upstream.url("/spoken/\(key)")
+        try await until { try await thread.fetch(spokenAt).text == "[[1, 8, \"\(code)\"]]" }
         taker.cancel()
       }
     }
@@ -249,6 +251,26 @@ import Testing
       taker.cancel()
     }
     #expect(try await failure("deflate=1&sizes=50000000") == "message over 100000 B")
+  }
+
+  @Test(arguments: [false, true]) func nothingIsLostWhileNobodyWantsIt(isSecure: Bool) async throws {
+    try await withSourceThread { thread in
+      let sizes = (0..<40).map { "\(90_000 + $0)" }
+      let base = isSecure ? upstream.trustedURL("/websocket/\(key)") : upstream.url("/websocket/\(key)")
+      let taker = Taker(.max(1))
+      source("sizes=" + sizes.joined(separator: "|"), at: base, on: thread) {
+        $0.request.trust.authorities = upstream.file("authority.pem")
+      }.subscribe(taker)
+      var events: [String] = []
+      while events.count < sizes.count {
+        events += await taker.next(1)[0].split(separator: "|").map { "\($0.utf8.count)" }
+        try await Task.sleep(for: .milliseconds(5))
+        taker.request(.max(1))
+      }
+      #expect(events == sizes)
+      taker.cancel()
+      #expect(sentences.isEmpty)
+    }
   }
 
   @Test func redirectsFollowTheRulesOfHTTP() async throws {

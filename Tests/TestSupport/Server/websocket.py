@@ -11,9 +11,10 @@ import zlib
 
 def frame(opcode, payload, bits=0x80):
     length = len(payload)
-    size = bytes([length]) if length < 126 else b"\x7e" + struct.pack(">H", length)
     if length > 0xFFFF:
         size = b"\x7f" + struct.pack(">Q", length)
+    else:
+        size = bytes([length]) if length < 126 else b"\x7e" + struct.pack(">H", length)
     return bytes([bits | opcode]) + size + payload
 
 

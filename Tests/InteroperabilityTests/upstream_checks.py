@@ -1,0 +1,95 @@
+"""Foreign servers as upstreams: the package websockets. Each check has a daemon of its own."""
+
+import asyncio
+import contextlib
+import http
+import json
+
+import websockets
+from daemon import expect
+from web_checks import curl
+
+STREAM = """
+[streams.trades]
+retry = {{ first = "10ms", max = "50ms" }}
+linger = "0s"
+replay = 10000
+buffer = {{ events = 10000, bytes = "32MiB" }}
+[streams.trades.websocket]
+url = "ws://127.0.0.1:{port}/ws"
+send = ['{{"op":"subscribe"}}', {{ credential = "login" }}]
+subprotocols = ["v1", "v2"]
+bearer = {{ credential = "token" }}
+"""
+
+
+class Exchange:
+    """Counts its clients; sends what they have said, one large message, a fragmented one, and numbers."""
+
+    def __init__(self):
+        self.openings, self.refused, self.closes, self.protocols = 0, 0, [], set()
+
+    def admit(self, connection, request):
+        if self.refused < 2:  # a server that is not ready
+            self.refused += 1
+            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "later\n")
+        if request.headers.get("Authorization") != "Bearer s3cret":
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "no\n")
+        return None
+
+    async def serve(self, websocket):
+        self.openings += 1
+        self.protocols.add(websocket.subprotocol)
+        with contextlib.suppress(websockets.ConnectionClosed):
+            for _ in range(2):
+                await websocket.send(json.dumps({"said": await websocket.recv()}))
+            await websocket.ping()
+            await websocket.send(json.dumps("x" * 1_000_000))
+            await websocket.send(["[1,", "2", "]"])
+            await (await websocket.ping())
+            number = 0
+            while True:
+                await websocket.send(json.dumps({"number": number}))
+                number += 1
+                if number % 100 == 0:
+                    await asyncio.sleep(0)
+        self.closes.append(websocket.close_code)
+
+
+async def values(daemon, count):
+    code, body = await curl(daemon, "--no-buffer", f"http://streamd/streams/trades?as=ndjson&count={count}")
+    lines = body.decode().splitlines()
+    expect(code == 0 and len(lines) == count, f"{code}, {len(lines)} lines; the daemon says: {daemon.log}")
+    return [json.loads(line) for line in lines]
+
+
+async def a_websocket_is_subscribed_to_once(daemon):
+    """a server of websockets: subprotocol, login, compressed, large and fragmented messages, 503, close frames and its restart"""
+    exchange = Exchange()
+    options = {"process_request": exchange.admit, "subprotocols": ["v2"], "ping_interval": 1, "ping_timeout": 20}
+    server = await websockets.serve(exchange.serve, "127.0.0.1", 0, **options)
+    port = server.sockets[0].getsockname()[1]
+    daemon.stop()
+    daemon.start(STREAM.format(port=port), credentials={"login": '{"op":"login",\n"key":"abc"}', "token": "s3cret"})
+    first, second = await asyncio.gather(values(daemon, 2004), values(daemon, 2000))
+    said = [{"said": '{"op":"subscribe"}'}, {"said": '{"op":"login",\n"key":"abc"}'}, "x" * 1_000_000, [1, 2]]
+    numbers = [value["number"] for value in first[4:]]
+    expect(first[:4] == said, f"the first values are {str(first[:2])[:200]}")
+    expect(numbers == list(range(2000)) and second == first[:2000], "the values are not those that were sent")
+    expect((exchange.openings, exchange.refused) == (1, 2), f"{exchange.openings} openings, {exchange.refused} refused")
+    expect(exchange.protocols == {"v2"}, f"{exchange.protocols}")
+    while not exchange.closes:  # linger is over
+        await asyncio.sleep(0.01)
+    expect(exchange.closes == [1000], f"{exchange.closes}")
+    reading = asyncio.create_task(values(daemon, 20_000))
+    while exchange.openings < 2:
+        await asyncio.sleep(0.01)
+    server.close()  # with 1001
+    await server.wait_closed()
+    server = await websockets.serve(exchange.serve, "127.0.0.1", port, **options)
+    await reading
+    server.close()
+    expect("503 Service Unavailable" in daemon.log and "source recovered" in daemon.log, daemon.log)
+
+
+CHECKS = [a_websocket_is_subscribed_to_once]
