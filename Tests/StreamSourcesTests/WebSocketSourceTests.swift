@@ -166,6 +166,11 @@ import Testing
     #expect(try await failure("times=1000&code=\(status)", at: upstream.url("/status/\(key)")) == sentence)
   }
 
+  @Test func anUpstreamThatEndsTheConnectionInPlaceOfAResponseHasFailed() async throws {
+    let sentence = try await failure("sizes=none")  // the server fails
+    #expect(sentence == "\(upstream.authority) did not reply with HTTP")
+  }
+
   @Test func retryAfterIsObeyed() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)

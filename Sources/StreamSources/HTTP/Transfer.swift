@@ -88,6 +88,8 @@ import StreamRuntime
   private var refusal: HTTPFailure?
   /// Whether libcurl holds a piece that was not taken.
   private var isHeld = false
+  /// Whether the request was sent, and libcurl has asked for what follows it.
+  private var hasSent = false
   /// Body bytes taken in that turn.
   private var taken: (bytes: Int, turn: UInt64) = (0, 0)
 
@@ -209,7 +211,7 @@ import StreamRuntime
 
   /// Whether the upstream has ended a connection in both directions, if libcurl does not watch it any more. 7.88 then waits for
   /// the end of what is sent.
-  var waitsForNothing: Bool { head?.status == 101 && !isHeld }
+  var waitsForNothing: Bool { hasSent && !isHeld }
 
   func fail(_ failure: HTTPFailure) { finish(.failure(failure)) }
 
@@ -240,7 +242,7 @@ import StreamRuntime
       if hop.origin != origin { unsafe exchangeCookies(of: origin, in: easy) }
     }
     (self.head, redirectsTo, plan, discarded, headerBytes) = (nil, nil, .discard, 0, 0)
-    (decoder, decodedBytes) = (nil, 0)
+    (decoder, decodedBytes, isHeld, hasSent) = (nil, 0, false, false)
     start()
   }
 
@@ -373,6 +375,7 @@ import StreamRuntime
   // MARK: Inside libcurl
 
   private func sends(into room: UnsafeMutableRawBufferPointer) -> Int {
+    hasSent = true
     let count = unsafe head?.status == 101 ? handler?.transferSends(into: room) ?? 0 : 0
     return count > 0 ? count : Int(CURL_READFUNC_PAUSE)
   }
