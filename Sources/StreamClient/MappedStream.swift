@@ -11,7 +11,7 @@ extension StreamConnection {
   ///
   /// - Parameters:
   ///   - name: 1 to 255 bytes.
-  ///   - from: where to begin; ``SubscribeOptions/Start/state`` fails.
+  ///   - start: where to begin; ``SubscribeOptions/Start/state`` fails.
   ///   - onLag: what a reader does whose next event was overwritten; by default it continues with the oldest one.
   ///   - reconnect: how the map continues after a loss of its connection; `nil`: it fails, after the events that are there.
   public func mapped(
