@@ -46,7 +46,7 @@ import Synchronization
   /// A copy of several events has at most so many bytes, and so many events.
   private static let copyBytes = 64 << 10
   private static let copyEvents = 512
-  private static let pageBytes = sysconf(CInt(_SC_PAGESIZE))
+  private static let pageBytes = Int(getpagesize())
   private static let headBytes = UInt64(MapLayout.recordHeaderBytes)
 
   /// - Parameters:

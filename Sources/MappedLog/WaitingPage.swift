@@ -10,7 +10,7 @@ import Synchronization
 
   /// - Parameter name: the stream's name.
   package init(name: String) throws(SystemError) {
-    memory = try SealedMemory(name: "streamd-wait:" + name, byteCount: sysconf(CInt(_SC_PAGESIZE)))
+    memory = try SealedMemory(name: "streamd-wait:" + name, byteCount: Int(getpagesize()))
     unsafe waiting = unsafe memory.bytes.baseAddress!.assumingMemoryBound(to: Atomic<UInt32>.self)
   }
 
