@@ -209,6 +209,18 @@ import Testing
     #expect(stream.values == [[1], [2], [3], [6]])
   }
 
+  @Test func anUnconfirmedValueOfAnySizeHasSpaceIfNoOtherWaits() {
+    let publishSource = publishSource(events: 100)
+    let stream = Stream(publishSource)
+    let large = [UInt8](repeating: 1, count: PublishWindow.bytes + 1)
+    #expect(publishSource.takeUnconfirmed([large, large]) {} == 1)
+    #expect(publishSource.takeUnconfirmed([[2]]) {} == 0)
+    stream.request(1)
+    stream.request(1)
+    #expect(publishSource.takeUnconfirmed([[3]]) {} == 1)
+    #expect(stream.values == [large, [3]])
+  }
+
   @Test func anEndedSourceReleasesItsUnconfirmedPublishers() {
     final class Owner: Sendable {}
     let publishSource = publishSource()

@@ -348,9 +348,11 @@ public final class PublishSource: Publisher, Sendable {
     drain { state in
       guard !state.hasEnded else { return }
       let window = state.window
+      // One value has room if no other waits, however large it is.
+      let fitting = (window.byteCount - unconfirmed.heldBytes) / Swift.max(1, largest)
       let room = Swift.min(
         window.valueCount(largestBytes: largest) - unconfirmed.heldCount,
-        (window.byteCount - unconfirmed.heldBytes) / Swift.max(1, largest))
+        unconfirmed.heldCount == 0 ? Swift.max(1, fitting) : fitting)
       count = Swift.min(Swift.max(0, room), values.count)
       unconfirmed.wake = wake
       if unconfirmed.append(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(unconfirmed) }
