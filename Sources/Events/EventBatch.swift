@@ -63,7 +63,7 @@ public struct EventBatch: Equatable, Sendable {
   /// Creates an empty batch.
   public init() {}
 
-  /// Creates a batch of one event, whose bytes are not copied if nobody else has them.
+  /// Creates a batch of one event. Its bytes are moved, not copied, if the caller has no other reference to them.
   public init(of event: consuming [UInt8]) {
     ends = [event.count]
     bytes = event

@@ -15,8 +15,8 @@ public struct EventKey: Hashable, Sendable {
   }
 }
 
-/// The keys of consecutive events: for each event a key, or none, or that nobody has read it. The bytes of all keys are in
-/// one piece of memory.
+/// The keys of consecutive events. The key of an event is known, known to be absent, or unread. The bytes of all keys are
+/// in one piece of memory.
 public struct EventKeys: Equatable, Sendable {
   /// Identifies the definition of the keys. In a joined batch, the keys of events that have another definition than the
   /// first ones count as not read.
@@ -77,7 +77,7 @@ public struct EventKeys: Equatable, Sendable {
     ends.append(contentsOf: repeatElement(bytes.count << 1, count: count))
   }
 
-  /// Adds `count` events whose keys were not read. They count as events without keys until somebody reads them.
+  /// Adds `count` events whose keys were not read. They count as events without keys until the keys are read.
   public mutating func appendUnread(count: Int = 1) {
     ends.append(contentsOf: repeatElement(bytes.count << 1 | 1, count: count))
   }

@@ -3,7 +3,7 @@
 ///
 /// Source: RFC 6455, sections 5 and 7; RFC 7692, section 6.
 public struct WebSocketDecoder: Equatable, Sendable {
-  /// What may be at the other end.
+  /// The role of the other end.
   public enum Peer: Equatable, Sendable {
     /// Its frames are masked. Only binary messages are accepted, and no extensions.
     case client

@@ -49,7 +49,7 @@ public enum WebSocketFrame {
 
   /// Returns a frame of this type as a client sends it.
   ///
-  /// - Parameter key: which nobody can predict, so that no text of a user can look like HTTP to a proxy on the way.
+  /// - Parameter key: unpredictable, so that no text of a user can look like HTTP to a proxy on the way.
   public static func masked(_ frame: [UInt8], with key: UInt32) -> [UInt8] {
     let headerByteCount = frame[1] < 126 ? 2 : frame[1] == 126 ? 4 : 10
     let mask = (0..<4).map { UInt8(truncatingIfNeeded: key >> (8 * $0)) }

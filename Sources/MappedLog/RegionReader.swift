@@ -12,13 +12,13 @@ import Synchronization
 ///
 /// One thread at a time reads; `wakeAll` is for any thread.
 @safe package final class RegionReader: @unchecked Sendable {
-  /// What is wrong with a region, or with its descriptors.
+  /// A fault of a region, or of its descriptors.
   package struct Damage: Error, Equatable {
     package let sentence: String
     init(_ sentence: String) { self.sentence = sentence }
   }
 
-  /// What is at a position.
+  /// The result of a copy from a position on.
   package enum Found: Equatable {
     /// Events were copied: see `takeCopied`.
     case events

@@ -107,7 +107,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
     /// Live requests that take descriptors: without one the kernel closes what the server passes.
     var descriptorRequestCount = 0
-    /// What has come for the next of their values.
+    /// The bytes of the next value that have arrived.
     var passed: [ReceivedDescriptors] = []
 
     var unwrittenByteCount: Int { unwritten.count + machine.outputByteCount }

@@ -13,7 +13,7 @@ final class MapLink: @unchecked Sendable {
   private var request: RemoteRequest?
   private var ask: MapRequest?
   private var demand: MapRequest?
-  /// What the demand's request was granted, and `usedCount` at its position.
+  /// The credit that the demand's request was granted, and `usedCount` at its position.
   private var granted: UInt64 = 0
   private var usedBefore: UInt64 = 0
   private var isUnlimited = false

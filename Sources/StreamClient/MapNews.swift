@@ -5,7 +5,7 @@ import StreamProtocol
 import StreamRuntime
 import Synchronization
 
-/// What the reader of a map, on its thread, and the map's requests, on the loop, tell each other.
+/// The news that a map's reader, on its thread, and the map's requests, on the loop, exchange.
 @safe final class MapNews: @unchecked Sendable {  // a lock, and an atomic word in memory of its own
   /// A region that a reply has brought.
   struct Opening {

@@ -6,7 +6,7 @@ import StreamProtocol
 import StreamRuntime
 import Synchronization
 
-/// What the reader's thread runs.
+/// The function of the reader's thread.
 private protocol MapReading: AnyObject, Sendable {
   func run()
 }
@@ -133,7 +133,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
       return news.wait(after: number, milliseconds: 1000)
     }
     news.withLock { $0.waitsFor = region }
-    // What is announced between this and the wait is noticed after it: the wait has a limit.
+    // News between this line and the wait is noticed after the wait, which has a limit.
     if news.number == number { region.wait(at: position, milliseconds: hasAsked ? 20 : 1000) }
     news.withLock { $0.waitsFor = nil }
   }

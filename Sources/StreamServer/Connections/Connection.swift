@@ -72,7 +72,7 @@ class Connection: EventLoop.Handler {
     var unsentMaps: [UnsentMap] = []
     /// Since the first request for a map.
     fileprivate var writtenBytes: MapsInFlight.WrittenBytes?
-    /// What the client's maps need of their streams.
+    /// The objects that the client's maps need of their streams.
     fileprivate var mapHolds: [AnyObject] = []
     var commands: ClientCommands?
     fileprivate var highSentByteCount: UInt32 = 0

@@ -59,7 +59,7 @@ final class MapsInFlight: Sendable {
 
   /// Replies of all connections. A user may have as many as are free: a dynamic threshold, as in `ServerLimits`.
   static let capacity = 64
-  /// Those over `capacity` are for users that have none, so that others, which do not read, cannot keep maps from them.
+  /// The replies over `capacity` are for users that have none: clients that do not read cannot keep maps from them.
   static let capacityForFirst = 2 * capacity
 
   /// By the connection's number.

@@ -124,7 +124,7 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     }
   }
 
-  /// What a region for a log is made of.
+  /// The properties of a log that determine its region.
   private struct Outline {
     let log: EventLog
     let limits: EventLog.Limits

@@ -15,7 +15,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     func webSocketIsOpen()
     func webSocketBrought(_ events: EventBatch)
     /// The last call.
-    /// - Parameter failure: nil: the upstream has closed the connection regularly, or nobody has wanted an event.
+    /// - Parameter failure: nil: the upstream has closed the connection regularly, or there was no demand.
     func webSocketEnded(_ failure: HTTPFailure?)
   }
 

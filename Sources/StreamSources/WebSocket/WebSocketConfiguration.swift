@@ -1,4 +1,4 @@
-/// What to receive over a WebSocket, and the limits.
+/// The request for a WebSocket, the messages to send, and the limits.
 public struct WebSocketConfiguration: Sendable, Equatable {
   /// The request that opens it, with an `http` or `https` URL. `maximumBodyBytes` applies to one message.
   public var request: HTTPConfiguration

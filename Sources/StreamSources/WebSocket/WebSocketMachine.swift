@@ -48,7 +48,7 @@ struct WebSocketMachine {
   private var heartbeatDue: Duration?
   /// When the ping was sent that has no answer yet.
   private var pingedAt: Duration?
-  /// Since when nobody has wanted an event; nil: somebody does.
+  /// The time at which the demand ended; nil: there is demand.
   private var unwantedSince: Duration?
 
   /// Begins after the handshake.
@@ -213,7 +213,7 @@ struct WebSocketMachine {
 
   // MARK: Times
 
-  /// Whether somebody wants an event: only then the connection is read.
+  /// Whether there is demand: the connection is read only then.
   mutating func setWanted(_ isWanted: Bool, at now: Duration) {
     guard isWanted == (unwantedSince != nil) else { return }
     unwantedSince = isWanted ? nil : now
@@ -225,7 +225,7 @@ struct WebSocketMachine {
   /// Sends what is due.
   ///
   /// - Returns: when to call again at the latest.
-  /// - Throws: when the upstream is silent for too long, or nobody wants its events.
+  /// - Throws: when the upstream is silent for too long, or there was no demand for too long.
   mutating func next(at now: Duration) throws(Ending) -> Duration {
     if let unwantedSince {
       let due = unwantedSince + configuration.pingEvery

@@ -127,8 +127,8 @@ extension [Configuration.Stream] {
     return errors
   }
 
-  /// The streams in cycles, and those that are made of them. Of a stream that is not one of these, nobody has to look for a
-  /// way to itself, which takes as long as its chain is deep.
+  /// The streams in cycles, and those that are made of them. The search for a cycle, which follows the whole chain, is left
+  /// out for all other streams.
   private static func leadingToCycles(in bases: [String: [String]]) -> Set<String> {
     var openBases = bases.mapValues { Set($0).filter { bases[$0] != nil } }
     var users: [String: [String]] = [:]
