@@ -42,7 +42,7 @@ extension FleetShard {
   /// - Returns: the answer.
   func learn(_ message: FleetMessage, of stream: SharedStream, at now: UInt64) -> [UInt8] {
     let own = stream.definition.definition
-    stream.others[message.sender] = nil
+    stream.others = stream.others.filter { $0.key != message.sender && $0.value.until > now }
     if message.definition != own, stream.others.count < Self.rememberedHosts {
       let name = String(decoding: message.bytes.prefix(256), as: UTF8.self)
       stream.others[message.sender] = SharedStream.Other(

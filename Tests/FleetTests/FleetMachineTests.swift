@@ -70,8 +70,11 @@ import Testing
     #expect(ask(hosts[0], named: "b", definition: 2, at: 0) != nil && others(at: 1) == [])
     for host in hosts { _ = ask(host, named: String(repeating: "x", count: 300), definition: 9, at: 0) }
     #expect(others(at: 1) == Array(repeating: String(repeating: "x", count: 64), count: 64))
-    _ = machine.setStreams([stream(9)], at: 1)
-    #expect(others(at: 1) == [])
+    // Those that no longer ask leave room for others.
+    #expect(ask(.random(), named: "d", definition: 9, at: 40 * Self.second) != nil)
+    #expect(others(at: 41 * Self.second) == ["d"])
+    _ = machine.setStreams([stream(8)], at: 41 * Self.second)
+    #expect(others(at: 41 * Self.second) == [])
   }
 
   @Test func aClaimLeavesOutTheLargestCheckpointsOnly() throws {
