@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// An IPv4 or IPv6 address and a port of TCP.
+/// An IPv4 or IPv6 address and a port of TCP or UDP.
 public struct InternetAddress: Hashable, Sendable {
   /// The address as the kernel writes it, without brackets: equal addresses have equal texts.
   public let host: String
@@ -35,6 +35,12 @@ public struct InternetAddress: Hashable, Sendable {
 
   /// Whether the address is reachable only from this machine.
   public var isLoopback: Bool { host.hasPrefix("127.") || host == "::1" }
+
+  /// Whether this is the address of a multicast group. Source: RFC 5771 and RFC 4291, 2.7.
+  public var isMulticast: Bool {
+    if isIPv6 { return host.hasPrefix("ff") && host.prefix { $0 != ":" }.utf8.count == 4 }
+    return host.split(separator: ".").first.flatMap { UInt8($0) }.map { (224...239).contains($0) } ?? false
+  }
 
   /// Whether this is an IPv6 address.
   public var isIPv6: Bool { host.contains(":") }

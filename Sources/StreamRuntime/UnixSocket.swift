@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// Non-blocking Unix stream sockets.
+/// Non-blocking Unix sockets: of streams, and to connect to, also of sequenced packets.
 public enum UnixSocket {
   /// Listens on `path`. A stale socket file, without a listener, is replaced; a file with a listener is an error.
   ///
@@ -25,9 +25,11 @@ public enum UnixSocket {
   }
 
   /// Connects to the socket at `path`; a Unix socket connects at once, so this does not block.
-  /// - Throws: `connect` with the path; `EAGAIN` when the listener's backlog is full.
-  public static func connect(to path: String) throws(SystemError) -> OwnedDescriptor {
-    let socket = try open()
+  /// - Parameter hasMessages: whether it is a socket of sequenced packets, each a message, instead of a stream.
+  /// - Throws: `connect` with the path; `EAGAIN` when the listener's backlog is full, `EPROTOTYPE` when the listener is of
+  ///   the other type.
+  public static func connect(to path: String, hasMessages: Bool = false) throws(SystemError) -> OwnedDescriptor {
+    let socket = try open(hasMessages ? SOCK_SEQPACKET : SOCK_STREAM)
     let status = try unsafe withAddress(path) { address, length in unsafe Glibc.connect(socket.raw, address, length) }
     guard status == 0 else { throw SystemError("connect", path) }
     return socket
@@ -38,8 +40,8 @@ public enum UnixSocket {
     return unsafe lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFSOCK
   }
 
-  private static func open() throws(SystemError) -> OwnedDescriptor {
-    let raw = socket(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
+  private static func open(_ type: __socket_type = SOCK_STREAM) throws(SystemError) -> OwnedDescriptor {
+    let raw = socket(AF_UNIX, CInt(type.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
     return OwnedDescriptor(raw)
   }

@@ -188,9 +188,9 @@ public final class StreamServer: Sendable {
     streams[name]?.log.read { storage, _ in storage.fleetPosition }
   }
 
-  /// Counts an event on which a stream's pipeline failed, for `$stats`.
-  public func countValueError(of name: String) {
-    streams[name]?.countValueError()
+  /// Counts events on which a stream's pipeline failed, or that its source has left out, for `$stats`.
+  public func countValueErrors(of name: String, _ count: Int) {
+    streams[name]?.countValueErrors(count)
   }
 
   /// Counts events that a stream's pipeline has removed because they are not JSON.

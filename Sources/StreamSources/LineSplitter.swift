@@ -22,24 +22,29 @@ protocol EventSplitter: Sendable {
 struct LineSplitter: EventSplitter {
   /// Maximum bytes of a line, without its line end.
   let maximumBytes: Int
+  /// Whether a longer line is left out and counted, instead of an error.
+  private let dropsLongLines: Bool
+  /// The number of lines that were left out since `takeDroppedCount`.
+  private var droppedCount = 0
   private var line: [UInt8] = []
   private var isFirstLine = true
+  /// Whether the current line is left out.
+  private var isDropping = false
 
-  init(maximumBytes: Int) {
-    self.maximumBytes = maximumBytes
+  init(maximumBytes: Int, dropsLongLines: Bool = false) {
+    (self.maximumBytes, self.dropsLongLines) = (maximumBytes, dropsLongLines)
   }
 
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = unsafe bytes
     while true {
-      if line.isEmpty, !isFirstLine, unsafe rest.first?.isWhiteSpace == true {
+      if line.isEmpty, !isFirstLine, !isDropping, unsafe rest.first?.isWhiteSpace == true {
         unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(try blankLines(rest))...])
       }
       guard let start = rest.baseAddress, let end = unsafe memchr(start, 0x0A, rest.count) else { break }
       let count = unsafe UnsafeRawPointer(end) - start
       let piece = unsafe UnsafeRawBufferPointer(rebasing: rest[..<count])
-      if line.isEmpty {
-        try check(piece.count)
+      if line.isEmpty, !isDropping {
         try unsafe take(piece, into: &events)  // copied once, into the batch
       } else {
         try unsafe append(piece)
@@ -52,6 +57,11 @@ struct LineSplitter: EventSplitter {
 
   mutating func end(into events: inout EventBatch) throws(EventTooLong) { try takeLine(into: &events) }
 
+  mutating func takeDroppedCount() -> Int {
+    defer { droppedCount = 0 }
+    return droppedCount
+  }
+
   /// The bytes of the lines of white space at the beginning, which are found in one pass: a compressed response can have
   /// hundreds of millions.
   func blankLines(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) -> Int {
@@ -60,7 +70,9 @@ struct LineSplitter: EventSplitter {
       let byte = unsafe bytes[index]
       if byte == 0x0A {
         let hasCR = unsafe index > start && bytes[index - 1] == 0x0D
-        guard index - start - (hasCR ? 1 : 0) <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+        guard dropsLongLines || index - start - (hasCR ? 1 : 0) <= maximumBytes else {
+          throw EventTooLong(maximumBytes: maximumBytes)
+        }
         start = index + 1
       } else if !byte.isWhiteSpace {
         break
@@ -70,16 +82,28 @@ struct LineSplitter: EventSplitter {
   }
 
   private mutating func append(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) {
-    try check(line.count + bytes.count)
+    guard !isDropping else { return }
+    // Bytes that may not belong to the event: a CR before the line's end, and a byte order mark.
+    guard line.count + bytes.count - (isFirstLine ? 4 : 1) <= maximumBytes else {
+      try refuse()
+      line = []
+      isDropping = true
+      return
+    }
     unsafe line.append(contentsOf: bytes)
   }
 
-  /// Tolerates bytes that may not belong to the event: a CR before the line's end, and a byte order mark.
-  private func check(_ byteCount: Int) throws(EventTooLong) {
-    guard byteCount - (isFirstLine ? 4 : 1) <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+  /// The line is too long.
+  private mutating func refuse() throws(EventTooLong) {
+    guard dropsLongLines else { throw EventTooLong(maximumBytes: maximumBytes) }
+    droppedCount += 1
   }
 
   private mutating func takeLine(into events: inout EventBatch) throws(EventTooLong) {
+    guard !isDropping else {
+      (isDropping, isFirstLine) = (false, false)
+      return
+    }
     let whole = line
     line.empty()
     var failure: EventTooLong?
@@ -95,7 +119,7 @@ struct LineSplitter: EventSplitter {
     if isFirstLine { unsafe text = unsafe text.withoutByteOrderMark }
     isFirstLine = false
     if unsafe text.last == 0x0D { unsafe text = unsafe text.dropLast() }
-    guard unsafe text.count <= maximumBytes else { throw EventTooLong(maximumBytes: maximumBytes) }
+    guard unsafe text.count <= maximumBytes else { return try refuse() }
     if unsafe !text.isWhiteSpace { unsafe events.append(UnsafeRawBufferPointer(rebasing: text)) }
   }
 }

@@ -47,8 +47,11 @@ struct RestartMachine: TransferMachine {
   /// When the last response ended: the server's pause is from then on.
   private var endedAt = Duration.zero
 
-  init(retry: Backoff, seed: UInt64) {
-    self.retry = retry
+  /// What a run is, for reports.
+  private let run: String
+
+  init(retry: Backoff, seed: UInt64, run: String = "the response") {
+    (self.retry, self.run) = (retry, run)
     series = BackoffSeries(retry)
     random = SplitMix(seed: seed)
   }
@@ -174,7 +177,7 @@ struct RestartMachine: TransferMachine {
         return waits("the server has asked for \(serversPause.inSeconds) before the next request (retry)")
       }
     }
-    let failure = failure ?? HTTPFailure("the response ended without an event")
+    let failure = failure ?? HTTPFailure("\(run) ended without an event")
     return fail(failure.sentence, retryAfter: failure.retryAfter, at: now)
   }
 

@@ -10,6 +10,10 @@ public enum SourceReport: Sendable, Equatable {
   case recovered(afterFailures: Int)
   /// A validator or id of the upstream exceeds its limit and is not stored, as a sentence. Reported once.
   case limited(String)
+  /// Events that are left out, and their number: the reason, as a sentence. Followed by `complete`.
+  case lost(String, count: Int)
+  /// The next events came without a loss.
+  case complete
   /// A line of a program's standard error, without its line end; cut at 2 KiB, untrusted.
   case said(String)
 }

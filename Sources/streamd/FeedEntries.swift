@@ -15,7 +15,7 @@ struct FeedEntries {
   private var waits = FailureNotes()
   /// The process of the pipeline's programs.
   private var process = FailureNotes()
-  /// The events on which a program fails.
+  /// The events on which a program fails, and those that the source leaves out.
   private var events = FailureNotes()
   /// The losses of a derived stream.
   private var losses = FailureNotes()
@@ -38,6 +38,9 @@ struct FeedEntries {
       let wait = waits.recovered(at: now).map { self.wait($0, "") }
       return before + [source.recovered(at: now).map { failure($0, "") } ?? wait].compactMap(\.self)
     case .limited(let what): return before + [limited(what)]
+    case .lost(let reason, let count):
+      return before + [failedEvent(events.failed(reason, count: count, at: now), reason)]
+    case .complete: return before + [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
     case .said(let line): return before + [entry(.programSaid, .info, "program wrote: \(line)")]
     }
   }
@@ -55,7 +58,7 @@ struct FeedEntries {
     case .process(.recovered):
       return before + [process.recovered(at: now).map { failure($0, "") }].compactMap(\.self)
     case .process(.limited(let what)): return before + [limited(what)]
-    case .process(.waiting), .process(.said): return before  // these are reports of sources
+    case .process: return before  // the others are reports of sources
     }
   }
 

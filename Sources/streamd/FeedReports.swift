@@ -20,7 +20,14 @@ final class FeedReports: Sendable {
 
   func take(_ report: SourceReport) {
     if let state = SourceState(report) { status.set(state) }
-    if case .failing(_, _, let pause) = report { status.noteFailure(nextAfter: pause) }
+    switch report {
+    case .failing(_, _, let pause): status.noteFailure(nextAfter: pause)
+    case .lost(let reason, let count):
+      server.countValueErrors(of: stream, count)
+      status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
+    case .complete: status.set(.healthy, of: .lastEvent)
+    case .waiting, .recovered, .limited, .said: break
+    }
     write { $0.take(report, at: $1) }
   }
 
@@ -40,7 +47,7 @@ final class FeedReports: Sendable {
   func take(_ report: PipelineReport) {
     switch report {
     case .valueError(let reason):
-      server.countValueError(of: stream)
+      server.countValueErrors(of: stream, 1)
       status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
     case .malformed(let count):
       server.countMalformed(of: stream, count)

@@ -59,7 +59,7 @@ import Testing
             name: "b", description: "the second", type: "application/json", source: "publisher", state: "failing",
             message: "HTTP 503", errors: 0, subscribers: 1, last_id: event.id))
       status.set(.waiting("example.org rests"))
-      harness.server.countValueError(of: "b")
+      harness.server.countValueErrors(of: "b", 1)
       client.get("$streams", id: 7)
       let waiting = try catalogue(try client.event().data)[1]
       #expect(waiting.state == "waiting" && waiting.message == "example.org rests" && waiting.errors == 1)

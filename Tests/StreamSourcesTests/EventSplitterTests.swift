@@ -68,6 +68,16 @@ private let cuts = [1, 2, 3, 7, 1000]
     #expect(throws: EventTooLong(maximumBytes: 5)) { try events("1234567\n", cutAt: size, splitter) }
     #expect(throws: EventTooLong(maximumBytes: 5)) { try events("1234567890123", cutAt: size, splitter) }
   }
+
+  @Test(arguments: cuts) func aLongLineIsLeftOutAndCountedIfThatIsAskedFor(size: Int) throws {
+    let splitter = LineSplitter(maximumBytes: 5, dropsLongLines: true)
+    let text = "1234567890\n12345\r\n123456\r\n\n   \nab\n123456789012"
+    var (taken, rest) = try events(Array(text.utf8), cutAt: size, splitter)
+    #expect(taken == ["12345", "ab"])
+    #expect(rest.takeDroppedCount() == 3 && rest.takeDroppedCount() == 0)
+    (taken, rest) = try events(Array("1234567890\n".utf8), cutAt: size, splitter)
+    #expect(taken.isEmpty && rest.takeDroppedCount() == 1)
+  }
 }
 
 /// The cases of the standard's section on parsing and interpreting an event stream.

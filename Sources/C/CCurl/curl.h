@@ -30,6 +30,10 @@ static inline CURLcode curl_easy_get_offset(CURL *easy, CURLINFO info, curl_off_
   return curl_easy_getinfo(easy, info, value);
 }
 
+static inline CURLcode curl_easy_get_socket(CURL *easy, curl_socket_t *value) {
+  return curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, value);
+}
+
 static inline CURLcode curl_easy_get_list(CURL *easy, CURLINFO info, struct curl_slist **value) {
   return curl_easy_getinfo(easy, info, value);
 }

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -156,6 +157,38 @@ static inline int receive_descriptors(int from, int *descriptors, int flags) {
   __builtin_memcpy(descriptors, CMSG_DATA(header), count * sizeof(int));
   return count;
 }
+
+// setsockopt(2) with SO_RXQ_OVFL: later datagrams tell how many were dropped.
+static inline int count_dropped_datagrams(int descriptor) {
+  int on = 1;
+  return setsockopt(descriptor, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on);
+}
+
+// recvmsg(2): one datagram, with its length even if it is larger than `size`. Sets `dropped` to the number of datagrams that
+// the kernel has dropped because the socket's buffer was full, if there is any; it wraps.
+static inline ssize_t receive_datagram(int from, void *bytes, size_t size, uint32_t *dropped) {
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(uint32_t))];
+  } control;
+  struct iovec data = {bytes, size};
+  struct msghdr message = {0};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = &control;
+  message.msg_controllen = sizeof control;
+  ssize_t count = recvmsg(from, &message, MSG_DONTWAIT | MSG_TRUNC);
+  struct cmsghdr *header = count < 0 ? 0 : CMSG_FIRSTHDR(&message);
+  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SO_RXQ_OVFL)
+    __builtin_memcpy(dropped, CMSG_DATA(header), sizeof *dropped);
+  return count;
+}
+
+// ioctl(2) with TIOCEXCL: no process without privileges can open the terminal.
+static inline int claim_terminal(int descriptor) { return ioctl(descriptor, TIOCEXCL); }
+
+// ioctl(2) with TIOCNXCL.
+static inline int release_terminal(int descriptor) { return ioctl(descriptor, TIOCNXCL); }
 
 // prctl(2) with PR_SET_PDEATHSIG: sends the signal to this process when the thread that started it ends.
 static inline int end_with_parent(int signal) { return prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0); }

@@ -267,9 +267,9 @@ final class ServedStream: Sendable {
   /// The status of the present source.
   var status: SourceStatus { sourceStatus.withLock { $0 } }
 
-  /// Counts an event on which its pipeline failed.
-  func countValueError() {
-    valueErrors.add(1, ordering: .relaxed)
+  /// Counts events on which its pipeline failed, or that its source has left out.
+  func countValueErrors(_ count: Int) {
+    valueErrors.add(UInt64(count), ordering: .relaxed)
   }
 
   /// Counts events and values that are not JSON.

@@ -7,10 +7,19 @@ import StreamRuntime
 /// libcurl must not be called from inside its own callbacks. Work that a callback triggers is therefore deferred until
 /// libcurl has returned: see `outsideCurl`.
 @safe final class HTTPClient {
+  /// What one easy handle of libcurl does.
+  protocol Activity: AnyObject {
+    /// Whether it has ended, if libcurl does not watch its socket any more.
+    var waitsForNothing: Bool { get }
+    func ended(_ result: CURLcode)
+    func fail(_ failure: HTTPFailure)
+    func cancel()
+  }
+
   let loop: EventLoop
   private var transfersPerHost: Int
   private let multi: UnsafeMutableRawPointer
-  private var transfers: [UnsafeMutableRawPointer: Transfer] = unsafe [:]
+  private var activities: [UnsafeMutableRawPointer: any Activity] = unsafe [:]
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
@@ -99,7 +108,7 @@ import StreamRuntime
   func shutDown() {
     loop.assertOnLoop()
     for host in hosts.values { host.dismissLine() }
-    unsafe transfers.values.forEach { $0.cancel() }
+    unsafe activities.values.forEach { $0.cancel() }
     for timer in [timer, deferral] { if let timer { loop.cancel(timer) } }
     deferred = []
     for watch in watches.values { watch.stop() }
@@ -119,14 +128,14 @@ import StreamRuntime
     return host
   }
 
-  func add(_ easy: UnsafeMutableRawPointer, _ transfer: Transfer) -> Bool {
+  func add(_ easy: UnsafeMutableRawPointer, _ activity: any Activity) -> Bool {
     guard unsafe curl_multi_add_handle(multi, easy) == CURLM_OK else { return false }
-    unsafe transfers[easy] = transfer
+    unsafe activities[easy] = activity
     return true
   }
 
   func remove(_ easy: UnsafeMutableRawPointer) {
-    guard unsafe transfers.removeValue(forKey: easy) != nil else { return }
+    guard unsafe activities.removeValue(forKey: easy) != nil else { return }
     unsafe curl_multi_remove_handle(multi, easy)
   }
 
@@ -159,8 +168,8 @@ import StreamRuntime
       }
       // Invalid after the next call.
       let (easy, result) = unsafe (message.pointee.easy_handle, message.pointee.data.result)
-      if unsafe message.pointee.msg == CURLMSG_DONE, let easy = unsafe easy, let transfer = unsafe transfers[easy] {
-        transfer.ended(result)
+      if unsafe message.pointee.msg == CURLMSG_DONE, let easy = unsafe easy, let activity = unsafe activities[easy] {
+        activity.ended(result)
       }
     }
   }
@@ -224,16 +233,16 @@ import StreamRuntime
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { readiness.insert(.readable) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { readiness.insert(.writable) }
     guard what != CURL_POLL_REMOVE, !readiness.isEmpty else {
-      if let easy = unsafe easy, let transfer = unsafe transfers[easy], transfer.waitsForNothing {
-        outsideCurl { transfer.ended(CURLE_OK) }
+      if let easy = unsafe easy, let activity = unsafe activities[easy], activity.waitsForNothing {
+        outsideCurl { activity.ended(CURLE_OK) }
       }
       return
     }
     do throws(SystemError) {
       watches[socket] = try SocketWatch(socket, for: readiness, client: self)
     } catch {
-      guard let easy = unsafe easy, let transfer = unsafe transfers[easy] else { return }
-      outsideCurl { transfer.fail(HTTPFailure(error.description)) }
+      guard let easy = unsafe easy, let activity = unsafe activities[easy] else { return }
+      outsideCurl { activity.fail(HTTPFailure(error.description)) }
     }
   }
 

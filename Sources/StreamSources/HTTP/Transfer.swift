@@ -11,7 +11,7 @@ import StreamRuntime
 ///
 /// A request with an offer becomes a connection in both directions with the response 101. To libcurl, what the handler
 /// sends is the body of the request, whose end never comes, and what it receives is that of the response.
-@safe final class Transfer {
+@safe final class Transfer: HTTPClient.Activity {
   /// Receives the response. Each call is on the loop; there is none after `cancel`.
   protocol Handler: AnyObject {
     /// The transfer has waited for a place for more than a moment, for this reason. Called again when the reason

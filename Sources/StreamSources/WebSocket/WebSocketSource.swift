@@ -37,7 +37,8 @@ public struct WebSocketSource: Publisher, Sendable {
     self.progress = progress
     self.report = report
     memory = SourceMemory(refresh) {
-      RestartMachine(retry: configuration.request.retry, seed: UInt64.random(in: 0...UInt64.max))
+      RestartMachine(
+        retry: configuration.request.retry, seed: UInt64.random(in: 0...UInt64.max), run: "the connection")
     }
   }
 

@@ -1,0 +1,94 @@
+import Glibc
+import StreamRuntime
+
+/// An open place of lines or messages. Nothing of it blocks. Confined to the source thread.
+protocol LinePort: AnyObject {
+  /// To wait for.
+  var descriptor: CInt { get }
+  /// Whether bytes may be present although the descriptor is not readable.
+  var holdsBytes: Bool { get }
+  /// The number of messages that the system has left out since the last call.
+  func takeLostCount() -> Int
+  /// Reads once.
+  /// - Throws: when the connection has failed.
+  func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput
+  /// Writes once.
+  /// - Returns: the number of bytes taken; 0: the descriptor is not writable.
+  /// - Throws: when the connection has failed.
+  func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int
+}
+
+/// The result of a read.
+enum LinePortInput: Equatable {
+  case nothing
+  /// The number of bytes; of a message, also if it is larger than the room, which then has a part of it.
+  case bytes(Int)
+  case end
+}
+
+extension LinePort {
+  var holdsBytes: Bool { false }
+  func takeLostCount() -> Int { 0 }
+}
+
+/// A place that is one descriptor.
+class DescriptorPort: LinePort {
+  private let owned: OwnedDescriptor
+  /// For messages.
+  let name: String
+  /// Whether each read is one message.
+  private let hasMessages: Bool
+
+  final var descriptor: CInt { owned.raw }
+
+  init(_ descriptor: consuming OwnedDescriptor, name: String, hasMessages: Bool = false) {
+    owned = descriptor
+    (self.name, self.hasMessages) = (name, hasMessages)
+  }
+
+  func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput {
+    let count =
+      hasMessages
+      ? unsafe recv(descriptor, room.baseAddress, room.count, CInt(MSG_TRUNC))
+      : unsafe Glibc.read(descriptor, room.baseAddress, room.count)
+    if count > 0 { return .bytes(count) }
+    if count == 0 { return .end }
+    if errno == EAGAIN || errno == EINTR { return .nothing }
+    throw failure(errno)
+  }
+
+  func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int {
+    let count = unsafe Glibc.write(descriptor, bytes.baseAddress, bytes.count)
+    if count >= 0 { return count }
+    if errno == EAGAIN || errno == EINTR { return 0 }
+    throw failure(errno)
+  }
+
+  func failure(_ code: CInt) -> HTTPFailure {
+    unsafe HTTPFailure("the connection to \(name) has failed: \(String(cString: strerror(code)))")
+  }
+}
+
+extension DescriptorPort {
+  /// Connects to a Unix socket.
+  /// - Parameter needsMessages: whether it must be a socket of sequenced packets.
+  static func unix(_ path: String, needsMessages: Bool) throws(HTTPFailure) -> DescriptorPort {
+    do throws(SystemError) {
+      if !needsMessages {
+        do throws(SystemError) {
+          return DescriptorPort(try UnixSocket.connect(to: path), name: path)
+        } catch  where error.code == EPROTOTYPE {}  // a listener with messages
+      }
+      return DescriptorPort(try UnixSocket.connect(to: path, hasMessages: true), name: path, hasMessages: true)
+    } catch {
+      guard error.code == EPROTOTYPE else { throw .connecting(to: path, error.code) }
+      throw HTTPFailure("\(path) is no socket of messages (sequenced packets); use split = \"lines\"")
+    }
+  }
+}
+
+extension HTTPFailure {
+  static func connecting(to place: String, _ code: CInt) -> HTTPFailure {
+    unsafe HTTPFailure("could not connect to \(place): \(String(cString: strerror(code)))")
+  }
+}

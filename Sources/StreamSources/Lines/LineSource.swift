@@ -1,0 +1,309 @@
+import Events
+import Reactive
+import StreamRuntime
+
+/// Receives the lines or messages of a socket or a serial port, one event of each, and opens it again when it ends.
+///
+/// Each value is a batch: the events of one turn. One unit of demand is one batch. Without demand nothing is opened, and what
+/// is open is not read, which slows the sender down if it can be; after `restTime` without demand it is closed. Never
+/// completes. The last line of a connection is an event without a line end, too. For one subscription at a time, such as
+/// a shared log's.
+public struct LineSource: Publisher, Sendable {
+  /// A batch of events, each its bytes.
+  public typealias Output = EventBatch
+  /// A failed connection is reported and made again.
+  public typealias Failure = Never
+
+  /// The time without demand after which a connection is closed.
+  public static let restTime = Duration.seconds(30)
+
+  fileprivate let configuration: LineConfiguration
+  fileprivate let thread: SourceThread
+  fileprivate let progress: @Sendable (SourceProgress) -> Void
+  fileprivate let report: @Sendable (SourceReport) -> Void
+  fileprivate let memory: SourceMemory<RestartMachine>
+  fileprivate let restTime: Duration
+
+  /// - Parameters:
+  ///   - refresh: makes the source connect before its next attempt is due.
+  ///   - progress: called with each change that the source's counters record.
+  ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
+  ///     promptly.
+  ///   - restTime: for tests.
+  public init(
+    _ configuration: LineConfiguration, refresh: SourceRefresh = SourceRefresh(), on thread: SourceThread,
+    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
+    report: @escaping @Sendable (SourceReport) -> Void, restTime: Duration = Self.restTime
+  ) {
+    (self.configuration, self.thread, self.restTime) = (configuration, thread, restTime)
+    (self.progress, self.report) = (progress, report)
+    memory = SourceMemory(refresh) {
+      RestartMachine(
+        retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max), run: "the connection")
+    }
+  }
+
+  /// Subscribes. Values are delivered on the source thread.
+  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
+    subscriber.receive(subscription: LineSubscription(self, AnySubscriber(subscriber)))
+  }
+}
+
+/// A subscription: connects the machine to a port and a splitter.
+private final class LineSubscription: SourceSubscription<RestartMachine>, EventLoop.Handler, @unchecked Sendable {
+  private let source: LineSource
+  /// Until the connection is made.
+  private var connecting: TCPPort?
+  private var port: (any LinePort)?
+  private var registration: EventLoop.Registration?
+  private var interest: EventLoop.Readiness = []
+  private var splitter = LineSplitter(maximumBytes: 0)
+  /// Messages that were too long since the last report, and whether that report was a loss.
+  private var (dropped, isDropping) = (0, false)
+  /// Whether the last read has not used up what the port holds.
+  private var mayHaveMore = true
+  private var unsent: ArraySlice<UInt8> = []
+  /// When the last byte came, as far as it was read.
+  private var heardAt = Duration.zero
+  /// When the demand ended; nil: there is demand.
+  private var unwantedSince: Duration?
+  private var alarm: (id: TimerID, due: Duration)?
+  private var nextTurn: TimerID?
+
+  /// Bytes and messages that are read in one turn.
+  private static let (shareOfTurn, messagesPerTurn) = (HTTPClient.shareOfTurn, 256)
+
+  private var settings: LineConfiguration { source.configuration }
+
+  init(_ source: LineSource, _ down: AnySubscriber<EventBatch, Never>) {
+    self.source = source
+    super.init(on: source.thread, source.memory, report: source.report, to: down)
+  }
+
+  override func retracted() { advance() }
+
+  override func end() { close() }
+
+  override func advance() {
+    guard isLive else { return }
+    super.advance()
+    guard let port else { return }
+    if port.holdsBytes, mayHaveMore, isWanted { readInNextTurn() }
+    keepTime()
+    watch()
+  }
+
+  override func perform(_ action: RestartMachine.Action) {
+    switch action {
+    case .rest: break
+    case .wait(let due): wait(until: due)
+    case .begin: open()
+    }
+  }
+
+  // MARK: Opening and closing
+
+  private func open() {
+    guard !thread.isStopped else { return }
+    source.progress(.attempted)
+    do throws(HTTPFailure) {
+      switch settings.place {
+      case .unix(let path): opened(try DescriptorPort.unix(path, needsMessages: !settings.hasLines))
+      case .udp(let address): opened(try DatagramPort(address))
+      case .serial(let serial): opened(try SerialPort(serial))
+      case .tcp(let host, let number, let tls):
+        let tcp = try TCPPort(host: host, port: number, tls: tls, on: thread.loop)
+        connecting = tcp
+        tcp.connect { [weak self] failure in
+          guard let self else { return tcp.close() }
+          if let failure { return ended(failure) }
+          connecting = nil
+          opened(tcp)
+        }
+      }
+    } catch {
+      ended(error)
+    }
+  }
+
+  private func opened(_ port: any LinePort) {
+    self.port = port
+    splitter = LineSplitter(maximumBytes: settings.maximumEventBytes, dropsLongLines: true)
+    unsent = settings.messages.flatMap { Array($0.utf8) }[...]
+    (mayHaveMore, heardAt, unwantedSince) = (true, now, nil)
+    tell(machine?.answered(at: now))
+    send()
+    advance()
+  }
+
+  private func close() {
+    for id in [alarm?.id, nextTurn] { if let id { thread.loop.cancel(id) } }
+    (alarm, nextTurn) = (nil, nil)
+    if let registration { thread.loop.unregister(registration) }
+    (registration, interest) = (nil, [])
+    (port as? TCPPort)?.close()
+    connecting?.close()
+    (port, connecting) = (nil, nil)
+  }
+
+  /// - Parameter failure: nil: the other side has ended the connection, or there was no demand.
+  private func ended(_ failure: HTTPFailure?) {
+    close()
+    cancelTimer()
+    tell(machine?.ended(failure, at: now))
+    advance()
+  }
+
+  // MARK: Bytes
+
+  private func watch() {
+    guard let port else { return }
+    var readiness: EventLoop.Readiness = isWanted ? [.readable] : []
+    if !unsent.isEmpty { readiness.insert(.writable) }
+    guard readiness != interest else { return }
+    interest = readiness
+    if let registration { thread.loop.unregister(registration) }
+    registration = nil
+    guard !readiness.isEmpty else { return }
+    do throws(SystemError) {
+      registration = try thread.loop.register(port.descriptor, for: readiness, handler: self)
+    } catch {
+      ended(HTTPFailure(error.description))
+    }
+  }
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable) { send() }
+    if readiness.contains(.readable), isWanted { read() }
+    if isLive { advance() }
+  }
+
+  private func readInNextTurn() {
+    guard nextTurn == nil else { return }
+    nextTurn = thread.loop.schedule(after: .zero) { [weak self] in
+      guard let self else { return }
+      nextTurn = nil
+      if isWanted { read() }
+      advance()
+    }
+  }
+
+  private func send() {
+    guard let port, !unsent.isEmpty else { return }
+    do throws(HTTPFailure) {
+      let count = try unsafe unsent.span.withUnsafeBytes { bytes throws(HTTPFailure) in try unsafe port.write(bytes) }
+      unsent = unsent.dropFirst(count)
+    } catch {
+      ended(error)
+    }
+  }
+
+  private func read() {
+    guard let port else { return }
+    var (events, isOver, failure) = (EventBatch(), false, HTTPFailure?.none)
+    do throws(HTTPFailure) {
+      isOver = try read(from: port, into: &events)
+    } catch {
+      (isOver, failure) = (true, error)
+    }
+    if isOver, failure == nil, settings.hasLines { try? splitter.end(into: &events) }  // a long line is dropped
+    reportLosses(of: port, hasEvents: !events.isEmpty)
+    give(events, nil)
+    guard isLive, self.port === port else { return }
+    if isOver { ended(failure) }
+  }
+
+  /// - Returns: whether the other side has ended the connection.
+  private func read(from port: any LinePort, into events: inout EventBatch) throws(HTTPFailure) -> Bool {
+    let size = settings.hasLines ? Self.shareOfTurn : min(max(settings.maximumEventBytes, 1), 1 << 20)
+    var failure: HTTPFailure?
+    var isOver = false
+    unsafe withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { room in
+      do throws(HTTPFailure) { isOver = try unsafe read(from: port, with: room, into: &events) } catch {
+        failure = error
+      }
+    }
+    if let failure { throw failure }
+    return isOver
+  }
+
+  private func read(
+    from port: any LinePort, with room: UnsafeMutableRawBufferPointer, into events: inout EventBatch
+  ) throws(HTTPFailure) -> Bool {
+    var (byteCount, count) = (0, 0)
+    mayHaveMore = false
+    while byteCount < Self.shareOfTurn, count < Self.messagesPerTurn {
+      switch try unsafe port.read(into: room) {
+      case .nothing: return false
+      case .end: return true
+      case .bytes(let size):
+        heardAt = now
+        source.progress(.received(byteCount: size))
+        (byteCount, count) = (byteCount + size, count + 1)
+        unsafe take(UnsafeRawBufferPointer(rebasing: room[..<min(size, room.count)]), size, into: &events)
+      }
+    }
+    mayHaveMore = true
+    return false
+  }
+
+  /// - Parameter size: of a message, more than that of `bytes` if it is larger than the room.
+  private func take(_ bytes: UnsafeRawBufferPointer, _ size: Int, into events: inout EventBatch) {
+    if settings.hasLines {
+      guard size == bytes.count else {
+        dropped += 1
+        return
+      }
+      try? unsafe splitter.feed(bytes, into: &events)  // a long line is dropped
+      if case .udp = settings.place { try? splitter.end(into: &events) }
+    } else if size > min(bytes.count, settings.maximumEventBytes) {
+      dropped += 1
+    } else if size > 0 {
+      unsafe events.append(bytes)
+    }
+  }
+
+  private func reportLosses(of port: any LinePort, hasEvents: Bool) {
+    let (long, lost) = (dropped + splitter.takeDroppedCount(), port.takeLostCount())
+    let what = settings.hasLines ? "line" : "message"
+    let limit = HTTPFailure.over(settings.maximumEventBytes, what).sentence
+    if long > 0 { report(.lost("a \(limit) (max_body)", count: long)) }
+    if lost > 0 {
+      report(.lost("the system has dropped datagrams, which came faster than they were read", count: lost))
+    }
+    dropped = 0
+    if long == 0, lost == 0, hasEvents, isDropping { report(.complete) }
+    if long > 0 || lost > 0 || hasEvents { isDropping = long > 0 || lost > 0 }
+  }
+
+  // MARK: Times
+
+  /// Ends the connection after too long a silence, or too long without demand.
+  private func keepTime() {
+    guard port != nil else { return }
+    if isWanted {
+      if unwantedSince != nil { (unwantedSince, heardAt) = (nil, now) }
+    } else if unwantedSince == nil {
+      unwantedSince = now
+    }
+    if let unwantedSince {
+      guard now < unwantedSince + source.restTime else { return ended(nil) }
+      awake(at: unwantedSince + source.restTime)
+    } else if let limit = settings.idleTimeout {
+      guard now < heardAt + limit else { return ended(HTTPFailure("no data within \(limit.wholeMilliseconds) ms")) }
+      awake(at: heardAt + limit)
+    }
+  }
+
+  private func awake(at due: Duration) {
+    if let alarm {
+      guard due < alarm.due else { return }
+      thread.loop.cancel(alarm.id)
+    }
+    let id = thread.loop.schedule(after: due - now) { [weak self] in
+      self?.alarm = nil
+      self?.advance()
+    }
+    alarm = (id, due)
+  }
+}
