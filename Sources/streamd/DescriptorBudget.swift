@@ -54,7 +54,8 @@ struct DescriptorBudget: Equatable {
   private static func most(_ stream: Configuration.Stream) -> Int {
     var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region may be replaced, too
     switch stream.source {
-    case .http, .webSocket: count += 6
+    case .http, .webSocket, .socket: count += 6
+    case .serial: count += 1
     case .exec: count += 8
     case .timer, .streams, .publish: break
     }

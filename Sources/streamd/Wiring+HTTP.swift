@@ -29,6 +29,26 @@ extension WebSocketConfiguration {
   }
 }
 
+extension LineConfiguration {
+  init(_ socket: Configuration.Socket, of stream: Configuration.Stream) {
+    switch socket.address {
+    case .tcp(let host, let port):
+      self.init(.tcp(host: host, port: port, tls: socket.tls ? HTTPTrust(socket.settings) : nil))
+    case .unix(let path): self.init(.unix(path))
+    case .udp(let address): self.init(.udp(address))
+    }
+    (messages, hasLines) = (socket.messages.map(\.content), socket.hasLines)
+    (maximumEventBytes, idleTimeout) = (socket.maxBodyBytes ?? maximumEventBytes, socket.idleTimeout)
+    retry = Backoff(stream.retry)
+  }
+
+  init(_ serial: Configuration.Serial, of stream: Configuration.Stream) {
+    self.init(.serial(serial.settings))
+    (messages, retry) = (serial.messages.map(\.content), Backoff(stream.retry))
+    maximumEventBytes = serial.maxBodyBytes ?? maximumEventBytes
+  }
+}
+
 extension Backoff {
   init(_ retry: Configuration.Retry) {
     self.init(first: retry.first, max: retry.max)

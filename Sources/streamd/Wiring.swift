@@ -155,16 +155,18 @@ extension Configuration.Source {
     case .timer: "timer"
     case .http: "http"
     case .webSocket: "websocket"
+    case .socket: "socket"
+    case .serial: "serial"
     case .exec: "exec"
     case .streams: "of"
     case .publish: "publish"
     }
   }
 
-  /// Whether the source asks an upstream for its events: a server or a program.
+  /// Whether the source asks an upstream for its events: a server, a device or a program.
   var hasUpstream: Bool {
     switch self {
-    case .http, .webSocket, .exec: true
+    case .http, .webSocket, .socket, .serial, .exec: true
     case .timer, .streams, .publish: false
     }
   }
@@ -173,7 +175,7 @@ extension Configuration.Source {
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
-    case .webSocket, .timer, .exec, .streams: .continuous
+    case .webSocket, .socket, .serial, .timer, .exec, .streams: .continuous
     case .publish: .publish
     }
   }
@@ -202,6 +204,9 @@ extension Configuration.Source {
     progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
+    func lines(_ configuration: LineConfiguration) -> AnyPublisher<EventBatch, Never> {
+      LineSource(configuration, refresh: refresh, on: thread, progress: progress, report: report).eraseToAnyPublisher()
+    }
     switch self {
     case .publish: return publishSource.eraseToAnyPublisher()
     case .streams(let streams): return derived(streams)
@@ -231,6 +236,8 @@ extension Configuration.Source {
         WebSocketConfiguration(socket, of: stream), handover: handover, refresh: refresh, on: thread,
         progress: progress, report: report
       ).eraseToAnyPublisher()
+    case .socket(let socket): return lines(LineConfiguration(socket, of: stream))
+    case .serial(let serial): return lines(LineConfiguration(serial, of: stream))
     case .exec(let exec):
       let variables = exec.environment.map { ($0.name, $0.value.content) }
       let program = ProgramConfiguration(

@@ -14,6 +14,7 @@ extension Configuration.Stream {
   ///   filter of a derived stream;
   /// - the URL of an HTTP source, its interval or format, form of events, headers, parameters, authorization, Unix
   ///   socket, size limit, User-Agent and redirects; the same of a WebSocket, what is sent, and the subprotocols;
+  /// - a socket's address, what is sent, split and size limit; a serial port's device;
   /// - validate, jq, distinct, key, tombstone and throttle.
   ///
   /// The digest covers the name of a secret's credential but not the secret itself, which could be guessed from a
@@ -34,6 +35,8 @@ extension Configuration.Stream {
     case .timer(let timer): fields.append(("timer.every", timer.every.definition))
     case .http(let http): fields += Self.definition(of: http)
     case .webSocket(let socket): fields += Self.definition(of: socket)
+    case .socket(let socket): fields += Self.definition(of: socket)
+    case .serial(let serial): fields.append(("serial.device", serial.settings.device))
     case .exec(let exec):
       fields += exec.command.map { ("exec.command", $0) }
       fields += Self.definition(of: exec.environment, "exec.environment")
@@ -77,6 +80,14 @@ extension Configuration.Stream {
       fields.append(("websocket.heartbeat.every", heartbeat.every.definition))
     }
     return fields + requestDefinition(of: socket.http)
+  }
+
+  private static func definition(of socket: Configuration.Socket) -> [Field] {
+    var fields: [Field] = [("socket.address", socket.address.text)]
+    fields += socket.messages.flatMap { definition(of: $0, "socket.send") }
+    if let split = socket.split { fields.append(("socket.split", split.rawValue)) }
+    if let bytes = socket.maxBodyBytes, bytes != 1 << 20 { fields.append(("socket.max_body", "\(bytes)")) }
+    return fields
   }
 
   private static func requestDefinition(of http: Configuration.HTTP) -> [Field] {

@@ -50,10 +50,15 @@ extension Configuration.HTTPSettings: ConfigurationSection {
         (1...256).contains($0.utf8.count) && !$0.hasControlCharacters
       }),
     .init(["proxy"], \.proxy) { $1 = readProxy($0) ?? $1 },
+    .init("redirects", \.redirects, .choice),
+    .part(\.self, trustKeys),
+  ]
+
+  /// The keys for TLS.
+  static let trustKeys: [ConfigurationKey<Self>] = [
     .init(["ca_file"], \.authorities) { table, path in
       path = table.text("ca_file") == "system" ? nil : table.file("ca_file", label: "CERTIFICATE") ?? path
     },
-    .init("redirects", \.redirects, .choice),
     .init(["client_certificate", "client_key", "client_key_passphrase"], \.identity, read: readIdentity),
   ]
 

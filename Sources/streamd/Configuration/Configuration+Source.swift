@@ -4,6 +4,8 @@ extension Configuration {
     case timer(Timer)
     case http(HTTP)
     case webSocket(WebSocket)
+    case socket(Socket)
+    case serial(Serial)
     case exec(Exec)
     /// Other streams, from which this one is derived.
     case streams(Derived)
@@ -54,6 +56,8 @@ struct SourceKind: Sendable {
     Self(name: "timer") { $0.section("timer", Configuration.Timer()).map { .timer($0) } },
     Self(name: "http") { $0.section("http", Configuration.HTTP()).map { .http($0) } },
     Self(name: "websocket") { $0.section("websocket", Configuration.WebSocket()).map { .webSocket($0) } },
+    Self(name: "socket") { $0.section("socket", Configuration.Socket()).map { .socket($0) } },
+    Self(name: "serial") { $0.section("serial", Configuration.Serial()).map { .serial($0) } },
     Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
     Self(name: "of") { Configuration.Derived.read($0).map { .streams($0) } },
     Self(name: "publish", read: publish),

@@ -153,6 +153,8 @@ extension Configuration.Stream {
     switch source {
     case .http(let http): http.maxBodyBytes.map { ("http.max_body", $0) }
     case .webSocket(let socket): socket.http.maxBodyBytes.map { ("websocket.max_body", $0) }
+    case .socket(let socket): socket.maxBodyBytes.map { ("socket.max_body", $0) }
+    case .serial(let serial): serial.maxBodyBytes.map { ("serial.max_body", $0) }
     case .exec(let exec): exec.maxLineBytes.map { ("exec.max_line", $0) }
     case .timer, .streams, .publish: nil
     }

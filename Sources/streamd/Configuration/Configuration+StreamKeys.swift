@@ -133,10 +133,24 @@ extension Configuration.Stream: ConfigurationSection {
         "expected no share = \"fleet\" with of: each host makes the stream of its own copy of the others, which may be shared",
         at: "share")
     }
+    if let place = localPlace {
+      table.addError("expected no share = \"fleet\" with \(place): each host has its own", at: "share")
+    }
     if let (key, bytes) = sourceEventLimit, bytes > Configuration.maximumFleetEventBytes {
       table.addError(
         "expected \(key) of at most 32MiB with share = \"fleet\", got \(bytes) bytes: a larger event does not fit into a "
           + "record of the fleet", at: source.kind)
+    }
+  }
+}
+
+extension Configuration.Stream {
+  /// A place of this host alone from which the events come; nil: none.
+  private var localPlace: String? {
+    switch source {
+    case .serial: "serial"
+    case .socket(let socket): if case .tcp = socket.address { nil } else { "an address of unix or udp" }
+    default: nil
     }
   }
 }

@@ -29,12 +29,7 @@ extension Configuration.WebSocket: ConfigurationSection {
         table, schemes: ["ws://", "wss://"], suchAs: "wss://stream.example.org/")
       url = table.complete(text) ?? url
     },
-    .init(["send"], \.messages) { table, messages in
-      let texts = table.texts("send", .message, text: { Configuration.NamedValue.Value.plain($0) }) { table in
-        table.credential(allowsLines: true).map { .secret($0) }
-      }
-      messages = texts ?? messages
-    },
+    .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
     .init("subprotocols", \.subprotocols, each: .token("the name of a subprotocol")),
     .check { table, socket in
       if Set(socket.subprotocols).count < socket.subprotocols.count {
@@ -70,11 +65,5 @@ extension Configuration.WebSocket: ConfigurationSection {
       default: break
       }
     }
-  }
-}
-
-extension ConfigurationShape where Value == String {
-  fileprivate static var message: Self {
-    text("a text of 1 to 65536 bytes") { (1...65536).contains($0.utf8.count) }
   }
 }

@@ -1,0 +1,155 @@
+import StreamRuntime
+import StreamSources
+
+extension Configuration {
+  /// A source that receives the lines or messages of a socket.
+  struct Socket: Sendable, Equatable {
+    var address = Address.unix("")
+    /// Whether a TCP connection is encrypted, with the trust of `settings`.
+    var tls = false
+    var settings = HTTPSettings()
+    /// Texts that are sent after each opening, in order; each of at most 64 KiB, and not empty.
+    var messages: [NamedValue.Value] = []
+    /// `nil`: messages for datagrams, otherwise lines.
+    var split: Split?
+    /// Maximum bytes of an event; longer ones are dropped. `nil`: 1 MiB.
+    var maxBodyBytes: Int?
+    /// `nil`: no limit.
+    var idleTimeout: Duration?
+
+    enum Address: Sendable, Equatable {
+      /// A name or an address, without brackets.
+      case tcp(host: String, port: UInt16)
+      /// An absolute path of at most 107 bytes.
+      case unix(String)
+      case udp(InternetAddress)
+    }
+
+    /// What an event is.
+    enum Split: String, CaseIterable, Sendable {
+      case lines
+      /// A message of the socket.
+      case none
+    }
+
+    /// Whether an event is a line.
+    var hasLines: Bool {
+      if let split { return split == .lines }
+      if case .udp = address { return false }
+      return true
+    }
+  }
+
+  /// A source that receives the lines of a serial port.
+  struct Serial: Sendable, Equatable {
+    var settings = SerialSettings(device: "")
+    /// As for a socket.
+    var messages: [NamedValue.Value] = []
+    /// Maximum bytes of a line; longer ones are dropped. `nil`: 1 MiB.
+    var maxBodyBytes: Int?
+  }
+}
+
+extension Configuration.Socket: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init(required: "address", suchAs: "address = \"tcp:localhost:2947\"", \.address, .socketAddress),
+    .init("tls", \.tls, .flag),
+    .init([], \.settings) { table, settings in settings = table.context.standardSettings },
+    .part(\.settings, Configuration.HTTPSettings.trustKeys),
+    .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
+    .init(["split"], \.split) { $1 = $0.value("split", .choice) ?? $1 },
+    .init(["max_body"], \.maxBodyBytes) { $1 = $0.value("max_body", .size(1...1 << 30)) ?? $1 },
+    .init("idle_timeout", \.idleTimeout, .duration()),
+    .check { $1.check($0) },
+  ]
+
+  private func check(_ table: ConfigurationTable) {
+    guard table.isComplete else { return }
+    if case .tcp = address {
+      if split == Split.none {
+        table.addError("expected lines: a TCP connection has no messages", at: "split")
+      }
+    } else if tls {
+      table.addError("expected tls only with an address of tcp", at: "tls")
+    }
+    if !tls { table.refuse(["ca_file", "client_certificate"], onlyWith: "tls = true", lacking: ["tls"]) }
+    guard case .udp = address else { return }
+    for key in ["send", "idle_timeout"] where table.holds(key) {
+      table.addError("expected no \(key) with an address of udp, which only receives", at: key)
+    }
+  }
+}
+
+extension Configuration.Serial: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init(required: "device", suchAs: "device = \"/dev/ttyUSB0\"", \.settings.device, .path(upTo: 4095)),
+    .init("baud", \.settings.baud, .count(1...Int.max)),
+    .check { table, serial in
+      if !table.isFaulty("baud"), !SerialSettings.rates.contains(serial.settings.baud) {
+        table.expected("a rate of serial ports such as 9600 or 115200", at: "baud")
+      }
+    },
+    .init("data_bits", \.settings.dataBits, .count(5...8)),
+    .init("parity", \.settings.parity, .choice),
+    .init("stop_bits", \.settings.stopBits, .count(1...2)),
+    .init("flow", \.settings.flow, .choice),
+    .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
+    .init(["max_body"], \.maxBodyBytes) { $1 = $0.value("max_body", .size(1...1 << 30)) ?? $1 },
+  ]
+}
+
+extension ConfigurationTable {
+  /// The texts that are sent after an opening.
+  func messages() -> [Configuration.NamedValue.Value]? {
+    texts("send", .message, text: { .plain($0) }) { $0.credential(allowsLines: true).map { .secret($0) } }
+  }
+}
+
+extension ConfigurationShape where Value == String {
+  static var message: Self {
+    text("a text of 1 to 65536 bytes") { (1...65536).contains($0.utf8.count) }
+  }
+}
+
+extension ConfigurationShape where Value == Configuration.Socket.Address {
+  /// `tcp:HOST:PORT`, `unix:PATH` or `udp:ADDRESS:PORT`.
+  fileprivate static var socketAddress: Self {
+    Self { node throws(Expected) in
+      guard case .string(let text) = node.value, let address = Configuration.Socket.Address(text) else {
+        throw Expected("an address such as \"tcp:localhost:2947\", \"unix:/run/x.sock\" or \"udp:0.0.0.0:5000\"")
+      }
+      return address
+    }
+  }
+}
+
+extension Configuration.Socket.Address {
+  /// - Parameter text: as in the file.
+  init?(_ text: String) {
+    guard let colon = text.firstIndex(of: ":") else { return nil }
+    let place = String(text[text.index(after: colon)...])
+    switch text[..<colon] {
+    case "unix":
+      guard place.hasPrefix("/"), place.utf8.count <= 107, !place.utf8.contains(0) else { return nil }
+      self = .unix(place)
+    case "udp":
+      guard let address = InternetAddress(place) else { return nil }
+      self = .udp(address)
+    case "tcp":
+      guard (try? UpstreamURL.checkServer("tcp://\(place)", schemes: ["tcp://"])) != nil,
+        let end = place.lastIndex(of: ":"), let port = UInt16(place[place.index(after: end)...])
+      else { return nil }
+      self = .tcp(host: place[..<end].filter { !"[]".contains($0) }, port: port)
+    default: return nil
+    }
+  }
+
+  /// The text of `init(_:)`.
+  var text: String {
+    switch self {
+    case .tcp(let host, let port): "tcp:\(host.contains(":") ? "[\(host)]" : host):\(port)"
+    case .unix(let path): "unix:\(path)"
+    case .udp(let address): "udp:\(address)"
+    }
+  }
+}
