@@ -198,40 +198,77 @@ async def recipe_of_nginx_works(daemon):
         process.wait()
 
 
+KRAKEN = [
+    {"channel": "status", "type": "update", "data": [{"version": "2.0.9", "system": "online", "api_version": "v2",
+                                                      "connection_id": 12393906104898154338}]},
+    {"method": "subscribe", "result": {"channel": "trade", "snapshot": True, "symbol": "BTC/USD"}, "success": True,
+     "time_in": "2026-01-02T07:48:29.123456Z", "time_out": "2026-01-02T07:48:29.123500Z"},
+    {"channel": "heartbeat"},
+    {"channel": "trade", "type": "update", "data": [
+        {"symbol": "BTC/USD", "side": "sell", "price": 1, "qty": 0.5, "ord_type": "market", "trade_id": 4665906,
+         "timestamp": "2026-01-02T07:49:37.708706Z"},
+        {"symbol": "ETH/USD", "side": "buy", "price": 2, "qty": 40.0, "ord_type": "limit", "trade_id": 4665907,
+         "timestamp": "2026-01-02T07:49:37.708706Z"}]},
+]
+BINANCE = [
+    {"result": None, "id": 1},
+    {"e": "trade", "E": 1672515782136, "s": "BTCUSDT", "t": 12345, "p": "0.00100000", "q": "100.00000000",
+     "T": 1672515782000, "m": True, "M": True},
+]
+COINBASE = [
+    {"type": "subscriptions", "channels": [{"name": "matches", "product_ids": ["BTC-USD"], "account_ids": None}]},
+    {"type": "last_match", "trade_id": 10, "sequence": 50, "maker_order_id": "ac928c66-ca53-498f-9c13-a110027a60e8",
+     "taker_order_id": "132fb6ae-456b-4654-b4e0-d681ac05cea1", "time": "2026-01-02T08:19:27.028459Z",
+     "product_id": "BTC-USD", "size": "5.23512", "price": "400.23", "side": "sell"},
+]
+
+
 async def recipe_of_an_exchange_works(daemon):
-    """the recipe for an exchange gives many bots the trades of one connection"""
-    [streams], [program] = blocks("One exchange connection for many bots", "toml"), blocks(
-        "One exchange connection for many bots", "python")
+    """the recipe for an exchange gives many bots the trades of one connection to each of three exchanges"""
+    [streams] = blocks("One exchange connection for many bots", "toml")
     [command] = blocks("One exchange connection for many bots", "sh")
     connections = []
 
-    async def exchange(socket):
-        connections.append(socket)
-        with contextlib.suppress(websockets.ConnectionClosed):
-            for number in range(1_000_000):
-                await socket.send(json.dumps({"symbol": ["BTC-EUR", "ETH-EUR"][number % 2], "price": number}))
-                await asyncio.sleep(0.02)
+    def exchange(name, messages, subscription):
+        async def serve(socket):
+            connections.append(name)
+            with contextlib.suppress(websockets.ConnectionClosed):
+                asked = json.loads(await socket.recv())
+                expect(subscription in asked.values(), f"{name} is asked {asked}")
+                while True:
+                    for message in messages:
+                        await socket.send(json.dumps(message))
+                    await asyncio.sleep(0.02)
 
-    async with websockets.serve(exchange, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        file = daemon.folder / "trades"
-        file.write_text(program.replace("/usr/bin/env python3", sys.executable).replace(
-            "wss://exchange.example.org", f"ws://127.0.0.1:{port}"))
-        file.chmod(0o755)
-        start(daemon, streams.replace("/usr/local/lib/trades", str(file)))
+        return websockets.serve(serve, "127.0.0.1", 0)
+
+    async with contextlib.AsyncExitStack() as servers:
+        for name, messages, subscription, url in (
+                ("kraken", KRAKEN, "subscribe", "wss://ws.kraken.com"),
+                ("binance", BINANCE, "SUBSCRIBE", "wss://stream.binance.com:9443"),
+                ("coinbase", COINBASE, "subscribe", "wss://ws-feed.exchange.coinbase.com")):
+            server = await servers.enter_async_context(exchange(name, messages, subscription))
+            expect(url in streams, f"{name} is another server")
+            streams = streams.replace(url, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        start(daemon, streams)
 
         async def bot():
             words = shlex.split(command)
             process = await asyncio.create_subprocess_exec(
-                daemon.program.parent / words[0], *words[1:], "--count", "5", stdout=subprocess.PIPE,
+                daemon.program.parent / words[0], *words[1:], "--count", "20", stdout=subprocess.PIPE,
                 env={**os.environ, "STREAMD_SOCKET": daemon.socket})
             return [json.loads(line) for line in (await process.communicate())[0].splitlines()]
 
         for trades in await asyncio.gather(*[bot() for _ in range(5)]):
-            prices = [trade["price"] for trade in trades]
-            expect(len(trades) == 5 and {trade["symbol"] for trade in trades} == {"BTC-EUR"}, f"a bot has {trades}")
-            expect(prices == sorted(prices), f"a bot has {prices}")
-        expect(len(connections) == 1, f"there are {len(connections)} connections")
+            expect(len(trades) == 20 and {trade["symbol"] for trade in trades} == {"BTC-USD"}, f"a bot has {trades}")
+            expect(
+                {(trade["exchange"], trade["price"], trade["size"]) for trade in trades} == {
+                    ("kraken", 1, 0.5), ("coinbase", 400.23, 5.23512)}, f"a bot has {trades}")
+        [tether] = await values(daemon, "binance", 1)
+        expect(
+            tether == {"exchange": "binance", "symbol": "BTC-USDT", "price": 0.001, "size": 100,
+                       "time": "2022-12-31T19:43:02Z"}, f"a trade of binance is {tether}")
+        expect(sorted(connections) == ["binance", "coinbase", "kraken"], f"the connections are {connections}")
         daemon.stop()
 
 
