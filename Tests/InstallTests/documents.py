@@ -10,7 +10,8 @@ import tempfile
 from installation import PROJECT, expect, expect_equal, said
 
 PAGES = [
-    "man8/streamd.8", "man1/streamctl.1", "man5/streamd.toml.5", "man7/streamd-http.7", "man7/streamd-fleet.7"]
+    "man8/streamd.8", "man1/streamctl.1", "man5/streamd.toml.5", "man7/streamd-http.7", "man7/streamd-sources.7",
+    "man7/streamd-fleet.7"]
 
 # A key that no table has, and that is similar to none.
 NO_KEY = "zzzzzzzzzzzz"

@@ -32,6 +32,7 @@ declare -A copies=(
   [docs/man/streamd.toml.5]=$PREFIX/share/man/man5/streamd.toml.5
   [docs/man/streamd-fleet.7]=$PREFIX/share/man/man7/streamd-fleet.7
   [docs/man/streamd-http.7]=$PREFIX/share/man/man7/streamd-http.7
+  [docs/man/streamd-sources.7]=$PREFIX/share/man/man7/streamd-sources.7
 )
 for program in "${programs[@]}"; do
   copies[deploy/completions/$program.bash]=$PREFIX/share/bash-completion/completions/$program
