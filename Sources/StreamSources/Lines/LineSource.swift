@@ -190,8 +190,9 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   private func send() {
     guard let port, !unsent.isEmpty else { return }
+    let bytes = unsent
     do throws(HTTPFailure) {
-      let count = try unsafe unsent.span.withUnsafeBytes { bytes throws(HTTPFailure) in try unsafe port.write(bytes) }
+      let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(HTTPFailure) in try unsafe port.write(bytes) }
       unsent = unsent.dropFirst(count)
     } catch {
       ended(error)
