@@ -46,6 +46,7 @@ let package = Package(
     .executable(name: "streamctl", targets: ["streamctl"]),
     // Internal modules, for the package in Benchmarks/ only.
     .library(name: "_CLinux", targets: ["CLinux"]),
+    .library(name: "_HTTP", targets: ["HTTP"]),
     .library(name: "_RSocket", targets: ["RSocket"]),
     .library(name: "_StreamRuntime", targets: ["StreamRuntime"]),
   ],

@@ -15,7 +15,8 @@ let package = Package(
     .executableTarget(
       name: "streambench",
       dependencies: [
-        .product(name: "_CLinux", package: "streamd"), .product(name: "_RSocket", package: "streamd"),
+        .product(name: "_CLinux", package: "streamd"), .product(name: "_HTTP", package: "streamd"),
+        .product(name: "_RSocket", package: "streamd"),
         .product(name: "_StreamRuntime", package: "streamd"), .product(name: "Reactive", package: "streamd"),
         .product(name: "StreamClient", package: "streamd"),
       ],

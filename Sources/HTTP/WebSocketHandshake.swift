@@ -31,8 +31,9 @@ public enum WebSocketHandshake {
     return accept(key: key)
   }
 
-  /// Returns the base64 form of the SHA-1 digest of a key and the protocol's identifier.
-  static func accept(key: String) -> String {
+  /// Returns the value of Sec-WebSocket-Accept for that of Sec-WebSocket-Key: the base64 form of the SHA-1 digest of the key
+  /// and the protocol's identifier.
+  public static func accept(key: String) -> String {
     base64(sha1(Array((key + identifier).utf8)))
   }
 

@@ -3,7 +3,7 @@ import Glibc
 import RSocket
 import StreamRuntime
 
-// Measures whether hostile clients cost well-behaved clients events or time, or end the daemon.
+// Measures whether hostile clients and upstreams cost well-behaved clients events or time, or end the daemon.
 
 private let subscriberCount = 100
 private let eventsPerSecond = 500.0
@@ -19,9 +19,10 @@ private let memoryTolerance = 256 << 20
 func measureHostile(_ options: Options) throws {
   let seconds = options.isQuick ? 15.0 : 600.0
   Report.heading(
-    "\(counted(HostileClients.count, "hostile client")) beside \(subscriberCount) subscribers, \(Int(seconds)) s, seed \(seed)",
+    "\(counted(HostileClients.count, "hostile client")) and 4 hostile upstreams beside \(subscriberCount) subscribers, \(Int(seconds)) s, seed \(seed)",
     goal: "every event, waits under 100 ms")
-  let broker = try StreamdBroker(options.program, stream: Bystanders.streams)
+  let upstreams = try HostileUpstreams(seed: seed)
+  let broker = try StreamdBroker(options.program, stream: Bystanders.streams + upstreams.streams)
   // The folder's mode lets other users reach the socket.
   unsafe chmod(broker.process.folder, 0o711)
   let bystanders = try Bystanders(broker)

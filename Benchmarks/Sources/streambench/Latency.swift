@@ -9,6 +9,9 @@ struct Latencies {
     tenthsOfMicroseconds.append(UInt32(clamping: nanoseconds / 100))
   }
 
+  /// The longest.
+  var greatest: Double { Double(tenthsOfMicroseconds.max() ?? 0) / 1e4 }
+
   /// - Returns: the median and the 99th percentile.
   /// - Throws: without any event.
   func percentiles() throws -> (p50: Double, p99: Double) {
@@ -70,7 +73,7 @@ struct Latencies {
 
 extension Contender {
   /// The latencies of events that are published one by one, at a steady rate.
-  func latencies(over seconds: Double, perSecond rate: Int) throws -> (p50: Double, p99: Double) {
+  func latencies(over seconds: Double, perSecond rate: Int) throws -> Latencies {
     guard let feeder else { preconditionFailure("\(name) has no publisher") }
     var latencies = Latencies()
     let start = monotonicNanoseconds() + UInt64(seconds / 4 * 1e9)
@@ -89,7 +92,7 @@ extension Contender {
     try pacer.join()
     try drain()
     unsafe pool.onTimes = nil
-    return try latencies.percentiles()
+    return latencies
   }
 }
 
@@ -123,7 +126,7 @@ func compareLatencies(
   var values = [[(p50: Double, p99: Double)]](repeating: [], count: contenders.count)
   for _ in 0..<options.runs {
     for (index, contender) in contenders.enumerated() {
-      values[index].append(try contender.latencies(over: options.seconds, perSecond: rate))
+      values[index].append(try contender.latencies(over: options.seconds, perSecond: rate).percentiles())
     }
   }
   return values.map { runs in (Figures(runs.map(\.p50)), Figures(runs.map(\.p99))) }

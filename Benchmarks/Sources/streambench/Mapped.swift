@@ -18,7 +18,7 @@ func measureMapped(_ options: Options) throws {
     let latencies = try (0..<options.runs).map { _ in
       (
         try mapped.latencies(over: options.seconds, perSecond: 1000),
-        try sockets.latencies(over: options.seconds, perSecond: 1000)
+        try sockets.latencies(over: options.seconds, perSecond: 1000).percentiles()
       )
     }
     for (name, values) in [("mapped", latencies.map(\.0)), ("sockets", latencies.map(\.1))] {

@@ -24,6 +24,8 @@ struct Row: Sendable {
     Row(name: "http", summary: "server-sent events and GET, beside RSocket, nchan and nginx", measure: measureHTTP),
     Row(name: "input", summary: "the most laborious inputs, per byte", measure: measureInput),
     Row(name: "polling", summary: "1,000 HTTP streams, each fetched once a second", measure: measurePolling),
+    Row(
+      name: "sources", summary: "a WebSocket and lines at 100,000 events/s, derived streams", measure: measureSources),
     Row(name: "fleet", summary: "streams that three hosts share over NATS JetStream", measure: measureFleet),
     Row(name: "clients", summary: "events that Swift, C and Python read by a socket", measure: measureClients),
     Row(
@@ -34,7 +36,7 @@ struct Row: Sendable {
       name: "soak", summary: "6 minutes of clients that connect, leave and stall; only if named", isOnlyOnRequest: true,
       measure: measureSoak),
     Row(
-      name: "hostile", summary: "10 minutes of hostile clients beside others; only if named",
+      name: "hostile", summary: "10 minutes of hostile clients and upstreams beside others; only if named",
       isOnlyOnRequest: true, measure: measureHostile),
   ]
 }

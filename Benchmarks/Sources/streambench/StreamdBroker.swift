@@ -62,9 +62,9 @@ final class StreamdBroker: Broker {
   func subscribe() throws -> CInt { try subscribe(credit: Credit.unlimited, options: #"{"from":"new"}"#) }
 
   /// - Parameter credit: at least 1.
-  func subscribe(credit: UInt32, options: String) throws -> CInt {
+  func subscribe(to stream: String = "b", credit: UInt32, options: String) throws -> CInt {
     let raw = try Handshake.connect(to: path)
-    try Handshake.say(Self.greeting(Self.subscription(credit: credit, options: options)), to: raw)
+    try Handshake.say(Self.greeting(Self.subscription(to: stream, credit: credit, options: options)), to: raw)
     try Self.awaitEcho(raw)
     return raw
   }
@@ -149,8 +149,8 @@ final class StreamdBroker: Broker {
     }
   }
 
-  private static func subscription(credit: UInt32, options: String) -> Frame {
-    request(.stream, StreamID(1), "b", credit: credit, data: Array(options.utf8))
+  private static func subscription(to stream: String = "b", credit: UInt32, options: String) -> Frame {
+    request(.stream, StreamID(1), stream, credit: credit, data: Array(options.utf8))
   }
 
   static func request(
