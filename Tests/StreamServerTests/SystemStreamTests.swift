@@ -536,6 +536,7 @@ import Testing
         Issue.record("not reported: \(harness.reports)")
         return
       }
+      #expect(harness.server.streams["s"]?.errors == 1)
     }
   }
 

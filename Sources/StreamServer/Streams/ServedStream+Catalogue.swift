@@ -20,7 +20,7 @@ extension ServedStream {
     let (keyedState, missed) = (keyedState, missedOfBases)
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
-      state: state.word, message: state.message, errors: valueErrors.load(ordering: .relaxed),
+      state: state.word, message: state.message, errors: errors,
       malformed: keying.malformed.load(ordering: .relaxed),
       missed: missed, subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
       key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },

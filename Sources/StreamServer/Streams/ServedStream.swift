@@ -25,7 +25,7 @@ final class ServedStream: Sendable {
   /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
   let keying: Keying
-  let valueErrors = Atomic<UInt64>(0)
+  private let valueErrors = Atomic<UInt64>(0)
   private let lagged = Atomic<UInt64>(0)
   private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
@@ -83,10 +83,30 @@ final class ServedStream: Sendable {
     var publishSource: PublishSource?
   }
 
-  /// The size limit of an event. It is a separate object, to avoid a reference cycle through the stream's source.
+  /// The size limit of an event, and the number of events that exceeded it. It is a separate object, to avoid a reference
+  /// cycle through the stream's source.
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
+    let exceeded = Atomic<UInt64>(0)
     init(_ bytes: Int) { self.bytes = Atomic(bytes) }
+
+    /// The events of a batch that do not exceed the limit. Counts and reports the others.
+    /// - Parameter other: a limit that applies instead.
+    func fitting(
+      _ batch: EventBatch, into name: String, other: Int? = nil, report: (ServerReport) -> Void
+    ) -> EventBatch {
+      let limit = other ?? bytes.load(ordering: .relaxed)
+      // The log leaves out events of a batch with stamps itself, each under its id; see `reportLeftOut`.
+      guard batch.largestByteCount > limit, batch.stamps == nil else { return batch }
+      let fitting = batch.filter { $0.count <= limit }
+      note(batch.count - fitting.count, of: name, limit, report: report)
+      return fitting
+    }
+
+    func note(_ count: Int, of name: String, _ limit: Int, report: (ServerReport) -> Void) {
+      exceeded.add(UInt64(count), ordering: .relaxed)
+      report(.eventsTooLarge(stream: name, count: count, limit: limit))
+    }
   }
 
   /// Whether published values that are not JSON are refused.
@@ -127,19 +147,8 @@ final class ServedStream: Sendable {
   ) -> AnyPublisher<EventBatch, StreamFailure> {
     source.map { [name, eventLimit, keying] events in
       let batch = events as? EventBatch ?? EventBatch(events)
-      return keying.key(
-        Self.fitting(batch, into: name, eventLimit.bytes.load(ordering: .relaxed), report: report))
+      return keying.key(eventLimit.fitting(batch, into: name, report: report))
     }.eraseToAnyPublisher()
-  }
-
-  private static func fitting(
-    _ batch: EventBatch, into name: String, _ limit: Int, report: (ServerReport) -> Void
-  ) -> EventBatch {
-    // The log leaves out events of a batch with stamps itself, each under its id; see `reportLeftOut`.
-    guard batch.largestByteCount > limit, batch.stamps == nil else { return batch }
-    let fitting = batch.filter { $0.count <= limit }
-    report(.eventsTooLarge(stream: name, count: batch.count - fitting.count, limit: limit))
-    return fitting
   }
 
   /// The rules for reading and writing: clients that match one see the stream.
@@ -245,7 +254,9 @@ final class ServedStream: Sendable {
       }
     }
     changeMap(to: storage, report: report)
-    log.thaw(storage) { keying.key(Self.fitting($0, into: name, limit) { reports.append($0) }, isNew: false) }
+    log.thaw(storage) {
+      keying.key(eventLimit.fitting($0, into: name, other: limit) { reports.append($0) }, isNew: false)
+    }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
       return terms.publishSource
@@ -266,6 +277,9 @@ final class ServedStream: Sendable {
 
   /// The status of the present source.
   var status: SourceStatus { sourceStatus.withLock { $0 } }
+
+  /// The events on which its pipeline failed, that its source has left out, or that are too large for its log.
+  var errors: UInt64 { valueErrors.load(ordering: .relaxed) &+ eventLimit.exceeded.load(ordering: .relaxed) }
 
   /// Counts events on which its pipeline failed, or that its source has left out.
   func countValueErrors(_ count: Int) {
@@ -317,7 +331,7 @@ final class ServedStream: Sendable {
     return Statistics.Stream(
       name: name, state: state(showsNames: false, &survey).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
-      errors: valueErrors.load(ordering: .relaxed), malformed: keying.malformed.load(ordering: .relaxed),
+      errors: errors, malformed: keying.malformed.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
@@ -531,8 +545,7 @@ final class ServedStream: Sendable {
   /// - Returns: false, without any effect, after the stream's end, and for ids that no log accepts.
   @discardableResult func append(_ batch: EventBatch, report: (ServerReport) -> Void) -> Bool {
     guard EventLog.accepts(batch) else { return false }
-    let isTaken = log.append(
-      keying.key(Self.fitting(batch, into: name, maximumEventBytes, report: report)))
+    let isTaken = log.append(keying.key(eventLimit.fitting(batch, into: name, report: report)))
     if batch.stamps != nil { reportLeftOut(report) }
     return isTaken
   }
@@ -540,6 +553,6 @@ final class ServedStream: Sendable {
   /// Reports the events of batches with stamps that were too large for the log, each once.
   private func reportLeftOut(_ report: (ServerReport) -> Void) {
     let (count, limit) = log.read { storage, _ in (storage.takeLeftOutCount(), storage.limits.maximumEventBytes) }
-    if count > 0 { report(.eventsTooLarge(stream: name, count: count, limit: limit)) }
+    if count > 0 { eventLimit.note(count, of: name, limit, report: report) }
   }
 }

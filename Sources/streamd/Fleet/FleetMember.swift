@@ -223,8 +223,9 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     var fitting = batch
     if batch.largestByteCount > limit {
       fitting = batch.filter { $0.count <= limit }
-      let report = ServerReport.eventsTooLarge(stream: stream, count: batch.count - fitting.count, limit: limit)
-      journal.write(Journal.Entry(report))
+      let count = batch.count - fitting.count
+      server.countValueErrors(of: stream, count)
+      journal.write(Journal.Entry(ServerReport.eventsTooLarge(stream: stream, count: count, limit: limit)))
     }
     // Only the last part has the checkpoint: after a failure in between, the source repeats the parts before.
     for part in fitting.parts(ofAtMost: limit) {
