@@ -20,10 +20,15 @@ final class MapLink: @unchecked Sendable {
   private var askedID: UInt64?
   private var isForSuccessor = false
   private var hasRegion = false
+  /// Since when the daemon has had too many maps under way.
+  private var refusedSince: Duration?
   private var lossCount = 0
   /// Whether the connection is lost, which was reported.
   private var isInterrupted = false
   private var timer: TimerID?
+
+  /// The time for which a reader without a region waits for others to read their replies. With a region it waits for any time.
+  private static let patience = Duration.seconds(10)
 
   private static let unlimited: UInt64 = 0x7fff_ffff
 
@@ -137,7 +142,7 @@ final class MapLink: @unchecked Sendable {
 
   private func adopt(_ region: RegionReader, _ reply: MapReply) {
     hasRegion = true
-    lossCount = 0
+    (lossCount, refusedSince) = (0, nil)
     let opening = MapNews.Opening(region: region, reply: reply, askedID: askedID, isSuccessor: isForSuccessor)
     let wasInterrupted = isInterrupted
     isInterrupted = false
@@ -188,8 +193,11 @@ final class MapLink: @unchecked Sendable {
   /// - Returns: true if a region is requested again later.
   private func retries(after error: StreamError, isForRegion: Bool) -> Bool {
     guard let request, !transport.isClosed else { return false }
-    if isForRegion, hasRegion, error.isForTooManyMaps {
-      openLater(after: .milliseconds(100))
+    if isForRegion, error.isForTooManyMaps {
+      let now = EventLoop.monotonicTime
+      if refusedSince == nil { refusedSince = now }
+      guard hasRegion || now - (refusedSince ?? now) < Self.patience else { return false }
+      openLater(after: .milliseconds(Int64.random(in: 50...150)))
       return true
     }
     guard let policy = request.reconnect,
@@ -271,7 +279,7 @@ extension StreamError {
   /// The server, or what it has passed, is not streamd's.
   static func malformed(_ sentence: String) -> Self { .failed(.connectionError, sentence) }
 
-  /// After a reload all maps are requested at once, more than the daemon has on their way: the others come first.
+  /// At a start and after a restart all maps are requested at once, more than the daemon has on their way: others come first.
   fileprivate var isForTooManyMaps: Bool {
     if case .rejected(let sentence) = self {
       sentence.contains(" maps that it has not received, ")

@@ -305,6 +305,7 @@ struct sdm_mapped {
   struct reply reply;
   int passed[2];          /* with it */
   int passed_error;       /* why they are not there: -EMFILE */
+  uint64_t refused_since; /* because of too many maps that are on their way; 0: it was not */
   bool asked_by_id, asked_after_end; /* the request had `asked_id`; the region had been replaced */
   uint64_t asked_id;
   uint64_t base, granted; /* position and sum of the demand stream */

@@ -72,12 +72,19 @@ static void ask_next_daemon(sdm_mapped *m) {
   ask_later(m);
 }
 
-/* After a reload all maps are asked for at once, more than the daemon has on their way: the others come first. */
+/* At a start and after a restart all maps are asked for at once, more than the daemon has on their way: others come first. */
 static bool has_too_many(const char *sentence) { return strstr(sentence, " maps that it has not received, ") != NULL; }
+
+/* Before the first region, for 10 s: somebody may never read. */
+static bool may_wait(sdm_mapped *m) {
+  uint64_t now = now_usec();
+  if (!m->refused_since) m->refused_since = now;
+  return m->region.bytes || now - m->refused_since < 10000000;
+}
 
 void map_error(sdm_mapped *m, uint32_t code, const char *sentence) {
   if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_next_daemon(m);
-  else if (code == 0x202 && m->region.bytes && has_too_many(sentence)) ask_later(m);
+  else if (code == 0x202 && has_too_many(sentence) && may_wait(m)) ask_later(m);
   else request_end(&m->ask, errno_of_refusal(code, sentence, m->ask.stream), sentence);
 }
 
