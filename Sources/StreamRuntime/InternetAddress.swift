@@ -42,6 +42,11 @@ public struct InternetAddress: Hashable, Sendable {
     return host.split(separator: ".").first.flatMap { UInt8($0) }.map { (224...239).contains($0) } ?? false
   }
 
+  /// Whether it means something else on each network interface. Source: RFC 4291, 2.5.6 and 2.7.
+  public var needsInterface: Bool {
+    isIPv6 && (host.hasPrefix("fe80:") || isMulticast && ["1", "2"].contains(host.dropFirst(3).first))
+  }
+
   /// Whether this is an IPv6 address.
   public var isIPv6: Bool { host.contains(":") }
 

@@ -1,3 +1,4 @@
+import ReplayLog
 import StreamProtocol
 import StreamSources
 
@@ -38,14 +39,21 @@ extension LineConfiguration {
     case .udp(let address): self.init(.udp(address))
     }
     (messages, hasLines) = (socket.messages.map(\.content), socket.hasLines)
-    (maximumEventBytes, idleTimeout) = (socket.maxBodyBytes ?? maximumEventBytes, socket.idleTimeout)
+    (maximumEventBytes, idleTimeout) = (stream.maximumLineBytes(socket.maxBodyBytes), socket.idleTimeout)
     retry = Backoff(stream.retry)
   }
 
   init(_ serial: Configuration.Serial, of stream: Configuration.Stream) {
     self.init(.serial(serial.settings))
     (messages, retry) = (serial.messages.map(\.content), Backoff(stream.retry))
-    maximumEventBytes = serial.maxBodyBytes ?? maximumEventBytes
+    maximumEventBytes = stream.maximumLineBytes(serial.maxBodyBytes)
+  }
+}
+
+extension Configuration.Stream {
+  /// - Parameter limit: the configured one; nil: 1 MiB, or what the buffer can hold.
+  fileprivate func maximumLineBytes(_ limit: Int?) -> Int {
+    limit ?? min(1 << 20, jq == nil ? EventLog.Limits(buffer).maximumEventBytes : .max)
   }
 }
 

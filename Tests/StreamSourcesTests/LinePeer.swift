@@ -13,9 +13,10 @@ final class LinePeer: Sendable {
 
   deinit { close(socket) }
 
-  /// Sends all of it.
+  /// Sends all of it, also nothing, which is a message.
   func send(_ text: String) async throws {
     var rest = Array(text.utf8)[...]
+    if rest.isEmpty { Glibc.send(socket, "", 0, 0) }
     guard
       try await eventually({
         let count = rest.withUnsafeBytes { write(socket, $0.baseAddress, $0.count) }

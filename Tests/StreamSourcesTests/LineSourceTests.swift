@@ -206,6 +206,29 @@ import Testing
       try await peer.send("12345")
       #expect(await taker.next(1) == ["12345"])
       #expect(losses == ["1 a message over 5 B (max_body)"])
+      try await peer.send("")
+      try await peer.send("x")
+      #expect(await taker.next(1) == ["x"])
+      taker.cancel()
+      try await peer.waitForEnd()
+      #expect(sentences.isEmpty)
+    }
+  }
+
+  @Test func eachTextIsAMessageOfItsOwnAndAMessageOfLinesIsNoPartOfALineIfItIsLeftOut() async throws {
+    let listener = try LineListener.messages(at: folder.path("s"))
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(unix, on: thread) { $0.messages = ["first", "second"] }.subscribe(taker)
+      let peer = try await listener.accept()
+      #expect(try await peer.receive(10) == "first" + "secon")  // a message is cut to the room that is left
+      let lines = (0..<20_000).map { "\($0)\n" }.joined()
+      try await peer.send("one\nabc")
+      #expect(await taker.next(1) == ["one"])
+      try await peer.send(lines)
+      #expect(await taker.next(1).first?.split(separator: "|").count == 20_000)
+      try await peer.send("def\n")
+      #expect(await taker.next(1) == ["def"])
       taker.cancel()
     }
   }
@@ -357,7 +380,8 @@ import Testing
     let other = open(line.path, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)
     #expect(flock(other, LOCK_EX | LOCK_NB) == 0)
     #expect(
-      try await failure(.serial(SerialSettings(device: line.path))) == "\(line.path) is in use by another program")
+      try await failure(.serial(SerialSettings(device: line.path)))
+        == "\(line.path) is in use by another stream or program")
     close(other)
   }
 

@@ -28,7 +28,7 @@ struct ConfigurationLinesTests {
       socket.address = "unix:/run/x.sock"
       socket.split = "none"
       [streams.c]
-      socket.address = "udp:[ff02::1]:5000"
+      socket.address = "udp:[ff05::1]:5000"
       [streams.d]
       socket.address = "tcp:[::1]:80"
       """, credentials: folder.path)
@@ -42,7 +42,7 @@ struct ConfigurationLinesTests {
     #expect(sockets.map(\.hasLines) == [true, false, false, true])
     #expect(
       sockets.map(\.address.text) == [
-        "tcp:localhost:2947", "unix:/run/x.sock", "udp:[ff02::1]:5000", "tcp:[::1]:80",
+        "tcp:localhost:2947", "unix:/run/x.sock", "udp:[ff05::1]:5000", "tcp:[::1]:80",
       ])
   }
 
@@ -90,6 +90,14 @@ struct ConfigurationLinesTests {
       "address = \"udp:127.0.0.1:1\"\nsend = [\"x\"]",
       "3: streams.s.socket.send: expected no send with an address of udp, which only receives"
     ),
+    (
+      "address = \"unix:/s\"\nsplit = \"none\"\nmax_body = \"2MiB\"",
+      "4: streams.s.socket.max_body: expected at most 1MiB for a message, got \"2MiB\""
+    ),
+    (
+      "address = \"udp:[ff02::1]:5\"",
+      "2: streams.s.socket.address: expected no address of one link (ff02:… or fe80:…), which would need an interface"
+    ),
     ("address = \"unix:/s\"\nsplit = \"no\"", "3: streams.s.socket.split: expected \"lines\" or \"none\", got \"no\""),
   ]) func keysThatDoNotFitAreRefused(text: String, sentence: String) {
     #expect(errors(in: "socket", text) == ["test.toml:\(sentence)"])
@@ -110,6 +118,29 @@ struct ConfigurationLinesTests {
     ),
   ]) func aSerialPortsSettingsHaveLimits(text: String, sentence: String) {
     #expect(errors(in: "serial", text) == ["test.toml:\(sentence)"])
+  }
+
+  @Test func onePlaceBelongsToOneStream() {
+    let text = """
+      [streams.a]
+      serial.device = "/d"
+      [streams.b]
+      serial.device = "/d"
+      [streams.c]
+      socket.address = "udp:127.0.0.1:1"
+      [streams.d]
+      socket.address = "udp:127.0.0.1:1"
+      [streams.e]
+      socket.address = "udp:239.0.0.1:1"
+      [streams.f]
+      socket.address = "udp:239.0.0.1:1"
+      """
+    let expected = "expected another one than that of"
+    #expect(
+      streamdTests.errors(text) == [
+        "test.toml:4: streams.b.serial.device: \(expected) \"a\": one stream can have it",
+        "test.toml:8: streams.d.socket.address: \(expected) \"c\": one stream can have it",
+      ])
   }
 
   @Test func aPlaceOfOneHostIsNotSharedWithAFleet() {

@@ -9,6 +9,7 @@ final class DatagramPort: LinePort {
   /// The number of datagrams that the system has dropped because the socket's buffer was full. Wraps.
   private var (dropped, reported): (UInt32, UInt32) = (0, 0)
 
+  let hasMessages = true
   var descriptor: CInt { socket.raw }
 
   /// - Throws: when the address cannot be bound.

@@ -9,12 +9,15 @@ public struct LineConfiguration: Sendable, Equatable {
   /// Whether an event is a line. If not, it is a message, and the place must have messages: `.udp`, or `.unix` with a
   /// socket of sequenced packets.
   public var hasLines = true
-  /// Maximum bytes of one event, at most 1 MiB if it is a message. Longer ones are left out and reported.
+  /// Maximum bytes of one event, at most `maximumMessageBytes` if it is a message. Longer ones are left out and reported.
   public var maximumEventBytes = 1 << 20
   /// A connection that is being read fails after this time without a byte; nil: no limit.
   public var idleTimeout: Duration?
   /// The delay after failures; its minimum also applies between the end of a connection and the next one.
   public var retry = Backoff()
+
+  /// Maximum bytes of a message of a socket: more than the system's default buffers take.
+  public static let maximumMessageBytes = 1 << 20
 
   /// Everything except the place has a default.
   public init(_ place: LinePlace) { self.place = place }

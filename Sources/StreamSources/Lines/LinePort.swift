@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import StreamRuntime
 
@@ -5,6 +6,8 @@ import StreamRuntime
 protocol LinePort: AnyObject {
   /// To wait for.
   var descriptor: CInt { get }
+  /// Whether each read is one message.
+  var hasMessages: Bool { get }
   /// Whether bytes may be present although the descriptor is not readable.
   var holdsBytes: Bool { get }
   /// The number of messages that the system has left out since the last call.
@@ -27,6 +30,7 @@ enum LinePortInput: Equatable {
 }
 
 extension LinePort {
+  var hasMessages: Bool { false }
   var holdsBytes: Bool { false }
   func takeLostCount() -> Int { 0 }
 }
@@ -36,8 +40,7 @@ class DescriptorPort: LinePort {
   private let owned: OwnedDescriptor
   /// For messages.
   let name: String
-  /// Whether each read is one message.
-  private let hasMessages: Bool
+  let hasMessages: Bool
 
   final var descriptor: CInt { owned.raw }
 
@@ -52,9 +55,17 @@ class DescriptorPort: LinePort {
       ? unsafe recv(descriptor, room.baseAddress, room.count, CInt(MSG_TRUNC))
       : unsafe Glibc.read(descriptor, room.baseAddress, room.count)
     if count > 0 { return .bytes(count) }
-    if count == 0 { return .end }
+    if count == 0 { return hasMessages && !hasEnded ? .bytes(0) : .end }
     if errno == EAGAIN || errno == EINTR { return .nothing }
     throw failure(errno)
+  }
+
+  /// Whether a read without bytes was the end of the connection, and not an empty message.
+  private var hasEnded: Bool {
+    var waiting: CInt = 0
+    if unsafe bytes_waiting(descriptor, &waiting) == 0, waiting > 0 { return false }
+    var state = pollfd(fd: descriptor, events: Int16(EPOLLRDHUP.rawValue), revents: 0)
+    return unsafe poll(&state, 1, 0) > 0
   }
 
   func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int {
@@ -82,7 +93,10 @@ extension DescriptorPort {
       return DescriptorPort(try UnixSocket.connect(to: path, hasMessages: true), name: path, hasMessages: true)
     } catch {
       guard error.code == EPROTOTYPE else { throw .connecting(to: path, error.code) }
-      throw HTTPFailure("\(path) is no socket of messages (sequenced packets); use split = \"lines\"")
+      throw HTTPFailure(
+        needsMessages
+          ? "\(path) is no socket of messages (sequenced packets); use split = \"lines\""
+          : "\(path) is a socket of datagrams, to which no source can connect")
     }
   }
 }

@@ -62,7 +62,8 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private var (dropped, isDropping) = (0, false)
   /// Whether the last read has not used up what the port holds.
   private var mayHaveMore = true
-  private var unsent: ArraySlice<UInt8> = []
+  /// The texts that are not sent, the first one as far as it is not.
+  private var unsent: [ArraySlice<UInt8>] = []
   /// When the last byte came, as far as it was read.
   private var heardAt = Duration.zero
   /// When the demand ended; nil: there is demand.
@@ -128,12 +129,16 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   private func opened(_ port: any LinePort) {
     self.port = port
-    splitter = LineSplitter(maximumBytes: settings.maximumEventBytes, dropsLongLines: true)
-    unsent = settings.messages.flatMap { Array($0.utf8) }[...]
+    splitter = newSplitter
+    unsent = settings.messages.map { Array($0.utf8)[...] }
     (mayHaveMore, heardAt, unwantedSince) = (true, now, nil)
     tell(machine?.answered(at: now))
     send()
     advance()
+  }
+
+  private var newSplitter: LineSplitter {
+    LineSplitter(maximumBytes: settings.maximumEventBytes, dropsLongLines: true)
   }
 
   private func close() {
@@ -189,11 +194,16 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   }
 
   private func send() {
-    guard let port, !unsent.isEmpty else { return }
-    let bytes = unsent
+    guard let port else { return }
     do throws(HTTPFailure) {
-      let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(HTTPFailure) in try unsafe port.write(bytes) }
-      unsent = unsent.dropFirst(count)
+      while let bytes = unsent.first {
+        let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(HTTPFailure) in try unsafe port.write(bytes) }
+        guard count == bytes.count else {
+          unsent[0] = bytes.dropFirst(count)
+          return
+        }
+        unsent.removeFirst()
+      }
     } catch {
       ended(error)
     }
@@ -216,7 +226,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   /// - Returns: whether the other side has ended the connection.
   private func read(from port: any LinePort, into events: inout EventBatch) throws(HTTPFailure) -> Bool {
-    let size = settings.hasLines ? Self.shareOfTurn : min(max(settings.maximumEventBytes, 1), 1 << 20)
+    let size = port.hasMessages ? LineConfiguration.maximumMessageBytes : Self.shareOfTurn
     var failure: HTTPFailure?
     var isOver = false
     unsafe withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { room in

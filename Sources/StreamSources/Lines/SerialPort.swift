@@ -29,7 +29,7 @@ final class SerialPort: DescriptorPort {
     guard unsafe tcgetattr(raw, &former) == 0 else { throw HTTPFailure("\(path) is not a serial port") }
     // The lock is for processes with privileges, which TIOCEXCL does not stop.
     guard flock(raw, LOCK_EX | LOCK_NB) == 0, claim_terminal(raw) == 0 else {
-      throw HTTPFailure("\(path) is in use by another program")
+      throw HTTPFailure("\(path) is in use by another stream or program")
     }
     var new = former
     let isAccepted = unsafe Self.apply(settings, to: &new) && tcsetattr(raw, TCSANOW, &new) == 0
@@ -37,7 +37,7 @@ final class SerialPort: DescriptorPort {
     guard isAccepted, unsafe tcgetattr(raw, &actual) == 0, unsafe cfgetispeed(&actual) == cfgetispeed(&new),
       actual.c_cflag == new.c_cflag
     else {
-      unsafe tcsetattr(raw, TCSANOW, &former)
+      Self.giveBack(raw, &former)
       throw HTTPFailure("\(path) does not support the settings (baud, data_bits, parity, stop_bits, flow)")
     }
     tcflush(raw, TCIFLUSH)  // what came with other settings
@@ -45,8 +45,13 @@ final class SerialPort: DescriptorPort {
   }
 
   deinit {
-    unsafe tcsetattr(descriptor, TCSANOW, &former)
-    release_terminal(descriptor)
+    tcflush(descriptor, TCOFLUSH)  // closing would wait for a peer that does not take it
+    Self.giveBack(descriptor, &former)
+  }
+
+  private static func giveBack(_ device: CInt, _ settings: inout termios) {
+    unsafe tcsetattr(device, TCSANOW, &settings)
+    release_terminal(device)
   }
 
   private static func apply(_ settings: SerialSettings, to terminal: inout termios) -> Bool {

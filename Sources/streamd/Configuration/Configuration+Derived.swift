@@ -94,7 +94,7 @@ extension ConfigurationNode {
   }
 
   /// The node to which keys lead.
-  func node(at keys: String...) -> ConfigurationNode? {
+  func node(at keys: [String]) -> ConfigurationNode? {
     keys.reduce(self) { node, key in
       if case .table(let members)? = node?.value { members[key] } else { nil }
     }
@@ -102,7 +102,7 @@ extension ConfigurationNode {
 
   /// The names of the streams in a file.
   var streamNames: [String] {
-    if case .table(let streams)? = node(at: "streams")?.value { Array(streams.keys) } else { [] }
+    if case .table(let streams)? = node(at: ["streams"])?.value { Array(streams.keys) } else { [] }
   }
 }
 

@@ -73,7 +73,13 @@ extension Configuration.Socket: ConfigurationSection {
       table.addError("expected tls only with an address of tcp", at: "tls")
     }
     if !tls { table.refuse(["ca_file", "client_certificate"], onlyWith: "tls = true", lacking: ["tls"]) }
-    guard case .udp = address else { return }
+    if !hasLines, let bytes = maxBodyBytes, bytes > LineConfiguration.maximumMessageBytes {
+      table.expected("at most 1MiB for a message", at: "max_body")
+    }
+    guard case .udp(let address) = address else { return }
+    if address.needsInterface {
+      table.addError("expected no address of one link (ff02:… or fe80:…), which would need an interface", at: "address")
+    }
     for key in ["send", "idle_timeout"] where table.holds(key) {
       table.addError("expected no \(key) with an address of udp, which only receives", at: key)
     }
@@ -96,6 +102,27 @@ extension Configuration.Serial: ConfigurationSection {
     .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
     .init(["max_body"], \.maxBodyBytes) { $1 = $0.value("max_body", .size(1...1 << 30)) ?? $1 },
   ]
+}
+
+extension [Configuration.Stream] {
+  /// The errors in places that only one stream can have, in the order of the streams, each with its key.
+  var placeErrors: [(stream: String, keys: [String], text: String)] {
+    var owners: [String: String] = [:]
+    return compactMap { stream in
+      let (place, keys): (String, [String])
+      switch stream.source {
+      case .serial(let serial): (place, keys) = (serial.settings.device, ["serial", "device"])
+      case .socket(let socket):
+        guard case .udp(let address) = socket.address, !address.isMulticast else { return nil }
+        (place, keys) = (socket.address.text, ["socket", "address"])
+      default: return nil
+      }
+      guard let owner = owners.updateValue(stream.name, forKey: place) else { return nil }
+      return (
+        stream.name, keys, "expected another one than that of \(ConfigurationNode.shown(owner)): one stream can have it"
+      )
+    }
+  }
 }
 
 extension ConfigurationTable {

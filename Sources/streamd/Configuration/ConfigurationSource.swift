@@ -69,7 +69,7 @@ struct ConfigurationSource: Sendable {
       if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
     // A file that cannot be parsed may have the streams that seem to be missing.
-    if roots.count == files.count { sentences += baseErrors(in: configuration, roots) }
+    if roots.count == files.count { sentences += streamErrors(in: configuration, roots) }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
     listing.addStreamDefaults()
@@ -81,15 +81,16 @@ struct ConfigurationSource: Sendable {
 extension ConfigurationSource {
   /// - Parameter roots: the content of each file.
   /// - Returns: a sentence for each error.
-  private static func baseErrors(
+  private static func streamErrors(
     in configuration: Configuration, _ roots: [(file: String, root: ConfigurationNode)]
   ) -> [String] {
     let names = Set(roots.flatMap { $0.root.streamNames })
-    return configuration.streams.baseErrors(among: names).flatMap { name, text -> [String] in
+    let errors = configuration.streams.baseErrors(among: names).map { ($0.stream, ["of"], $0.text) }
+    return (errors + configuration.streams.placeErrors).flatMap { name, keys, text -> [String] in
       let place = roots.lazy.compactMap { file, root in
-        root.node(at: "streams", name, "of").map { (file: file, line: $0.line) }
+        root.node(at: ["streams", name] + keys).map { (file: file, line: $0.line) }
       }.first
-      let key = "streams.\(isBareKey(name) ? name : ConfigurationNode.shown(name)).of"
+      let key = (["streams", isBareKey(name) ? name : ConfigurationNode.shown(name)] + keys).joined(separator: ".")
       let error = ConfigurationError(line: place?.line ?? 0, key: key, text: text)
       return ConfigurationErrors(file: place?.file ?? "", [error]).sentences
     }
