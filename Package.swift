@@ -30,8 +30,8 @@ let optimisedInGate = Context.environment["STREAMD_OPTIMISED"] != nil ? optimise
 
 /// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
 let fuzzTargets = [
-  "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS", "RSocket",
-  "Serving", "StateRecovery", "WebSocketSource",
+  "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS",
+  "PeerSource", "RSocket", "Serving", "StateRecovery", "WebSocketSource",
 ]
 
 let package = Package(
@@ -84,7 +84,10 @@ let package = Package(
       swiftSettings: strictSettings + optimisedInGate),
     .target(name: "MappedLog", dependencies: ["CLinux", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
-      name: "StreamSources", dependencies: ["CCurl", "CJq", "CZlib", "Events", "HTTP", "Reactive", "StreamRuntime"],
+      name: "StreamSources",
+      dependencies: [
+        "CCurl", "CJq", "CZlib", "Events", "HTTP", "RSocket", "Reactive", "StreamProtocol", "StreamRuntime",
+      ],
       swiftSettings: strictSettings),
     .target(
       name: "StreamServer",
@@ -152,7 +155,10 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(
       name: "StreamSourcesTests",
-      dependencies: ["Events", "HTTP", "Reactive", "StreamRuntime", "StreamSources", "TestSupport", "streamd"],
+      dependencies: [
+        "ClientTestSupport", "Events", "HTTP", "RSocket", "Reactive", "StreamProtocol", "StreamRuntime",
+        "StreamSources", "TestSupport", "streamd",
+      ],
       swiftSettings: settings),
     .testTarget(
       name: "StreamServerTests",

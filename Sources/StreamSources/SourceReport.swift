@@ -1,3 +1,5 @@
+import Events
+
 /// A source's report for the operator.
 public enum SourceReport: Sendable, Equatable {
   /// The reason of a failure, as a sentence without full stop and without secrets: `HTTP 503 Service Unavailable`.
@@ -16,4 +18,8 @@ public enum SourceReport: Sendable, Equatable {
   case complete
   /// A line of a program's standard error, without its line end; cut at 2 KiB, untrusted.
   case said(String)
+  /// Events were lost before the source could read them; with the stream whose events they are.
+  case missed(EventLoss, of: String)
+  /// Events are read again, after a loss.
+  case current
 }

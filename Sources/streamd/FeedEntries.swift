@@ -1,3 +1,4 @@
+import Events
 import StreamRuntime
 import StreamServer
 import StreamSources
@@ -17,7 +18,7 @@ struct FeedEntries {
   private var process = FailureNotes()
   /// The events on which a program fails, and those that the source leaves out.
   private var events = FailureNotes()
-  /// The losses of a derived stream.
+  /// The losses of a derived stream, or of one of another streamd.
   private var losses = FailureNotes()
 
   init(of stream: String) { self.stream = stream }
@@ -42,6 +43,8 @@ struct FeedEntries {
       return before + [failedEvent(events.failed(reason, count: count, at: now), reason)]
     case .complete: return before + [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
     case .said(let line): return before + [entry(.programSaid, .info, "program wrote: \(line)")]
+    case .missed(let missed, let stream): return before + missedEvents(missed, of: stream, at: now)
+    case .current: return before + readsAll(at: now)
     }
   }
 
@@ -66,16 +69,23 @@ struct FeedEntries {
   mutating func take(_ report: DerivedSource.Report, at now: Duration) -> [Journal.Entry] {
     let before = passed(at: now)
     switch report {
-    case .missed(let missed, let base):
-      let reason =
-        switch missed {
-        case .known(let count): "\(counted(Int(clamping: count), "event")) of \"\(base)\", not read in time"
-        case .unknown: "an unknown number of events of \"\(base)\", not read in time"
-        case .possible: "perhaps some of \"\(base)\", whose buffer begins anew"
-        }
-      return before + [loss(losses.failed(reason, at: now), reason)]
-    case .current: return before + [losses.recovered(at: now).map { loss($0, "") }].compactMap(\.self)
+    case .missed(let missed, let base): return before + missedEvents(missed, of: "\"\(base)\"", at: now)
+    case .current: return before + readsAll(at: now)
     }
+  }
+
+  private mutating func missedEvents(_ missed: EventLoss, of stream: String, at now: Duration) -> [Journal.Entry] {
+    let reason =
+      switch missed {
+      case .known(let count): "\(counted(Int(clamping: count), "event")) of \(stream), not read in time"
+      case .unknown: "an unknown number of events of \(stream), not read in time"
+      case .possible: "perhaps some of \(stream), whose buffer begins anew"
+      }
+    return [loss(losses.failed(reason, at: now), reason)]
+  }
+
+  private mutating func readsAll(at now: Duration) -> [Journal.Entry] {
+    [losses.recovered(at: now).map { loss($0, "") }].compactMap(\.self)
   }
 
   /// Returns the entries that are due by now.

@@ -26,7 +26,8 @@ final class FeedReports: Sendable {
       server.countValueErrors(of: stream, count)
       status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
     case .complete: status.set(.healthy, of: .lastEvent)
-    case .waiting, .recovered, .limited, .said: break
+    case .missed(let loss, _): status.noteMissed(loss.count)
+    case .waiting, .recovered, .limited, .said, .current: break
     }
     write { $0.take(report, at: $1) }
   }

@@ -74,7 +74,7 @@ extension SourceState {
     case .failing(let reason, _, _): self = .failing(reason)
     case .waiting(let reason): self = .waiting(reason)
     case .recovered: self = .healthy
-    case .limited, .lost, .complete, .said: return nil
+    case .limited, .lost, .complete, .said, .missed, .current: return nil
     }
   }
 }

@@ -20,6 +20,7 @@ import Testing
       .poll(BodyDigest(value: .max), entityTag: nil, lastModified: nil),
       .serverSentEvents(lastEventID: Array("é 7".utf8), reconnectionTime: .seconds(3)),
       .serverSentEvents(lastEventID: [], reconnectionTime: nil), .timer(lastTick: .max),
+      .peer(lastID: .max),
     ]
   }
 

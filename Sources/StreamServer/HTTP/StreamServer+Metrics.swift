@@ -151,7 +151,9 @@ private struct StreamFamilies {
     add("malformed_total", .counter, "Events and published values that are not JSON, where JSON is expected.") {
       .number($0.malformed)
     }
-    add("missed_events_total", .counter, "Events of its bases that a stream made of others has missed.") {
+    add(
+      "missed_events_total", .counter, "Events of other streams that a stream made of them has missed."
+    ) {
       $0.missed.map { .number($0) }
     }
     text.add(

@@ -5,8 +5,8 @@ import StreamProtocol
 import StreamRuntime
 
 extension ServedStream {
-  /// Events of its bases that it has missed; nil for a stream that is not made of others.
-  var missedOfBases: UInt64? { status.derivation?.missed.load(ordering: .relaxed) }
+  /// Events of its bases, or of a stream of another streamd, that it has missed; nil for other streams.
+  var missedOfBases: UInt64? { status.missed }
 
   /// The stream's entry in `$streams`.
   /// - Parameters:

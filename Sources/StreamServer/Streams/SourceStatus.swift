@@ -109,6 +109,8 @@ public final class SourceStatus: Sendable {
   private let figures = Locked(UpstreamFigures())
   private let upstreamAccess = Locked(UpstreamAccess())
 
+  private let missedCount = Locked<UInt64?>(nil)
+
   /// The bases of a derived stream.
   private let ownDerivation = Locked<Derivation?>(nil)
 
@@ -213,6 +215,12 @@ public final class SourceStatus: Sendable {
   /// Bytes of a response or of a program's output were taken.
   public func noteReceived(byteCount: Int) { figures.withLock { $0.bytes += UInt64(byteCount) } }
 
+  /// So many events were lost before the source could read them; 0: it would know of a loss.
+  public func noteMissed(_ count: UInt64) { missedCount.withLock { $0 = ($0 ?? 0) &+ count } }
+
+  /// Events of its bases, or of its upstream, that were lost before the stream read them; nil: it would not know.
+  var missed: UInt64? { derivation?.missed.load(ordering: .relaxed) ?? missedCount.withLock { $0 } }
+
   /// The next attempt is due after this time.
   public func noteNextAttempt(after time: Duration) {
     let now = EventLog.wallClock()
@@ -230,8 +238,9 @@ public final class SourceStatus: Sendable {
     let time = former.fetchedAt
     let earlier = former.upstream
     figures.withLock { $0.add(earlier) }
-    if let missed = former.derivation?.missed.load(ordering: .relaxed) {
+    if let missed = former.missed {
       derivation?.missed.add(missed, ordering: .relaxed)
+      missedCount.withLock { if let own = $0 { $0 = own &+ missed } }
     }
     feed.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
   }

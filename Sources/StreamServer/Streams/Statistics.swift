@@ -85,7 +85,7 @@ public struct Statistics: Equatable, Sendable {
     public var upstream: UpstreamFigures?
     /// Requests for the demand of the readers of its map; nil for a stream that is not mapped.
     public var mapReaders: Int?
-    /// Events of its bases that it has missed; nil for a stream that is not made of others.
+    /// Events of its bases, or of another streamd, that it has missed; nil for other streams.
     public var missed: UInt64?
   }
 }

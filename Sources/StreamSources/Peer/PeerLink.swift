@@ -1,0 +1,225 @@
+import Glibc
+import RSocket
+import StreamRuntime
+
+/// One connection to another streamd, from its beginning to its end. Confined to the source thread.
+///
+/// The socket is read only while events are wanted and all received ones are taken: what nobody has requested stays in
+/// it. While it is not read, it is not watched, because a closed socket would be reported in every turn.
+final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to the loop, which is checked
+  /// Receives what comes. Each call is on the source thread.
+  protocol Owner: AnyObject {
+    /// Whether a part may be brought now.
+    var isWanted: Bool { get }
+    /// The other side has accepted the connection, this long after its beginning.
+    func peerAnswered(after time: Duration)
+    func peerSent(byteCount: Int)
+    func peerBrought(_ part: PeerMachine.Part)
+    /// The last call.
+    func peerEnded(_ ending: PeerMachine.Ending)
+  }
+
+  private final class Socket {
+    let descriptor: OwnedDescriptor
+    /// nil: it is not watched.
+    var registration: EventLoop.Registration?
+    var watchesWriting = false
+    var unwritten: ArraySlice<UInt8> = []
+    /// A write has failed. The last bytes of the other side may still be there.
+    var isWriteClosed = false
+
+    init(_ descriptor: consuming OwnedDescriptor) { self.descriptor = descriptor }
+  }
+
+  private static let readByteCount = 64 << 10
+  /// Answers to frames of the other side that may wait for it to read.
+  private static let unwrittenLimit = 64 << 10
+
+  private let loop: EventLoop
+  private weak var owner: (any Owner)?
+  private var machine: PeerMachine
+  private var socket: Socket?
+  private let beganAt: Duration
+  private var hasAnswered = false
+  private var isOver = false
+  private var timer: (id: TimerID, due: Duration)?
+
+  init(_ machine: PeerMachine, on loop: EventLoop, owner: any Owner) {
+    (self.machine, self.loop, self.owner) = (machine, loop, owner)
+    beganAt = EventLoop.monotonicTime
+  }
+
+  /// Begins to connect.
+  /// - Parameter attempt: the number of attempts before. If a name has several addresses, they are tried in turn.
+  func open(attempt: Int) {
+    loop.assertOnLoop()
+    let address = machine.configuration.address
+    switch address {
+    case .unix(let path): connect { () throws(SystemError) in try UnixSocket.connect(to: path) }
+    case .tcp(let host, let port):
+      if let numeric = address.numeric { return connect(to: numeric) }
+      do throws(SystemError) {
+        try BackgroundThread.start(name: "look-up") { [self] in
+          let result = PeerAddress.addresses(of: host, port: port)
+          loop.execute { self.found(result, attempt) }
+        }
+      } catch {
+        finish(.init(failure: HTTPFailure("the name \(host) cannot be resolved: \(error)")))
+      }
+      proceed()
+    }
+  }
+
+  private func found(_ result: Result<[InternetAddress], HTTPFailure>, _ attempt: Int) {
+    guard !isOver else { return }
+    switch result {
+    case .success(let addresses): connect(to: addresses[attempt % addresses.count])
+    case .failure(let failure): finish(.init(failure: failure))
+    }
+  }
+
+  private func connect(to address: InternetAddress) {
+    connect { () throws(SystemError) in try TCPSocket.connect(to: address) }
+  }
+
+  private func connect(_ make: () throws(SystemError) -> OwnedDescriptor) {
+    do throws(SystemError) {
+      socket = Socket(try make())
+      proceed()
+    } catch {
+      finish(unreachable(error.code))
+    }
+  }
+
+  /// - Parameter code: an errno.
+  private func unreachable(_ code: CInt) -> PeerMachine.Ending {
+    let reason = unsafe String(cString: strerror(code))
+    return .init(failure: HTTPFailure("cannot connect to \(machine.configuration.address): \(reason)"))
+  }
+
+  // MARK: Turns
+
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    guard !isOver else { return }
+    if readiness.contains(.readable) {
+      if mayRead { read() } else { unwatch() }
+    }
+    proceed()
+  }
+
+  /// Continues after a change of the owner's demand, and at the machine's times.
+  func proceed() {
+    guard !isOver else { return }
+    while isWanted, let part = machine.takePart() { owner?.peerBrought(part) }
+    guard !isOver else { return }  // the owner may have closed it
+    if !machine.hasParts, let ending = machine.ending { return finish(ending) }
+    let now = EventLoop.monotonicTime
+    machine.setWanted(mayRead, at: now)
+    do throws(PeerMachine.Ending) {
+      keepTime(try machine.next(at: now))
+    } catch {
+      return finish(error)
+    }
+    write()
+    guard let socket else { return }
+    guard socket.unwritten.count + machine.outputByteCount <= Self.unwrittenLimit else { return finish(.unread) }
+    do throws(SystemError) {
+      try watch(socket)
+    } catch {
+      finish(.init(failure: HTTPFailure("the connection cannot be watched: \(error)")))
+    }
+  }
+
+  private var isWanted: Bool { owner?.isWanted == true }
+
+  private var mayRead: Bool { isWanted && !machine.hasParts }
+
+  private func watch(_ socket: Socket) throws(SystemError) {
+    let watchesWriting = !socket.unwritten.isEmpty
+    let interest: EventLoop.Readiness = watchesWriting ? [.readable, .writable] : .readable
+    if let registration = socket.registration {
+      if watchesWriting != socket.watchesWriting { loop.update(registration, for: interest) }
+    } else if mayRead {
+      socket.registration = try loop.register(socket.descriptor.raw, for: interest, handler: self)
+    }
+    socket.watchesWriting = watchesWriting
+  }
+
+  private func unwatch() {
+    if let registration = socket?.registration.take() { loop.unregister(registration) }
+  }
+
+  /// Calls `proceed` at that time, unless it is called sooner.
+  private func keepTime(_ due: Duration) {
+    if let timer {
+      guard due < timer.due else { return }
+      loop.cancel(timer.id)
+    }
+    let id = loop.schedule(after: due - EventLoop.monotonicTime) { [weak self] in
+      self?.timer = nil
+      self?.proceed()
+    }
+    timer = (id, due)
+  }
+
+  private func read() {
+    guard let socket else { return }
+    let failure: PeerMachine.Ending? = unsafe withUnsafeTemporaryAllocation(
+      byteCount: Self.readByteCount, alignment: 16
+    ) { buffer in
+      let count = unsafe Glibc.read(socket.descriptor.raw, buffer.baseAddress, buffer.count)
+      let code = errno
+      if count > 0 {
+        owner?.peerSent(byteCount: count)
+        unsafe machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), at: EventLoop.monotonicTime)
+      } else if count == 0 {
+        return .closed
+      } else if code != EAGAIN && code != EINTR {
+        return machine.isAnswered ? .closed : unreachable(code)
+      }
+      return nil
+    }
+    if let failure { return finish(failure) }
+    guard machine.isAnswered, !hasAnswered else { return }
+    hasAnswered = true
+    owner?.peerAnswered(after: EventLoop.monotonicTime - beganAt)
+  }
+
+  private func write() {
+    guard let socket else { return }
+    while true {
+      if socket.unwritten.isEmpty { socket.unwritten = machine.takeOutput()[...] }
+      guard !socket.unwritten.isEmpty, !socket.isWriteClosed else { break }
+      let count = unsafe socket.unwritten.withUnsafeBytes {
+        unsafe send(socket.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
+      }
+      if count >= 0 {
+        socket.unwritten = socket.unwritten.dropFirst(count)
+      } else if errno == EAGAIN {
+        break
+      } else if errno != EINTR {
+        socket.isWriteClosed = true
+      }
+    }
+    if socket.isWriteClosed { socket.unwritten = [] }
+  }
+
+  // MARK: The end
+
+  private func finish(_ ending: PeerMachine.Ending) {
+    write()  // the reason, if the other side has violated the protocol
+    let owner = owner
+    close()
+    owner?.peerEnded(ending)
+  }
+
+  /// Closes it; the owner is not called any more.
+  func close() {
+    isOver = true
+    owner = nil
+    unwatch()
+    socket = nil
+    if let timer { loop.cancel(timer.id) }
+    timer = nil
+  }
+}
