@@ -57,6 +57,7 @@ struct DescriptorBudget: Equatable {
     case .http, .webSocket, .socket: count += 6
     case .serial: count += 1
     case .exec: count += 8
+    case .peer: count += 3
     case .timer, .streams, .publish: break
     }
     if stream.jq != nil || stream.distinct != .no || stream.programKey != nil { count += 4 }

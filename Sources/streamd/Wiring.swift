@@ -158,6 +158,7 @@ extension Configuration.Source {
     case .socket: "socket"
     case .serial: "serial"
     case .exec: "exec"
+    case .peer: "streamd"
     case .streams: "of"
     case .publish: "publish"
     }
@@ -166,7 +167,7 @@ extension Configuration.Source {
   /// Whether the source asks an upstream for its events: a server, a device or a program.
   var hasUpstream: Bool {
     switch self {
-    case .http, .webSocket, .socket, .serial, .exec: true
+    case .http, .webSocket, .socket, .serial, .exec, .peer: true
     case .timer, .streams, .publish: false
     }
   }
@@ -175,7 +176,7 @@ extension Configuration.Source {
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
-    case .webSocket, .socket, .serial, .timer, .exec, .streams: .continuous
+    case .webSocket, .socket, .serial, .timer, .exec, .peer, .streams: .continuous
     case .publish: .publish
     }
   }
@@ -238,6 +239,11 @@ extension Configuration.Source {
       ).eraseToAnyPublisher()
     case .socket(let socket): return lines(LineConfiguration(socket, of: stream))
     case .serial(let serial): return lines(LineConfiguration(serial, of: stream))
+    case .peer(let peer):
+      return PeerSource(
+        PeerConfiguration(peer, of: stream), resumption: SourceResumption(checkpoint: stored), refresh: refresh,
+        on: thread, progress: progress, report: report
+      ).eraseToAnyPublisher()
     case .exec(let exec):
       let variables = exec.environment.map { ($0.name, $0.value.content) }
       let program = ProgramConfiguration(

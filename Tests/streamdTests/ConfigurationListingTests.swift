@@ -124,6 +124,9 @@ import Testing
       url = "wss://example.org/SHOWN?key=SECRET11"
       send = ["SECRET12", { credential = "token" }]
       heartbeat = { send = "SECRET13", every = "9s" }
+      [streams.e.streamd]
+      address = "tcp:other.example:7878"
+      token = { credential = "token" }
       [cluster]
       nats = ["tls://shown.example"]
       name = "SHOWN"
@@ -141,6 +144,7 @@ import Testing
       #"Authorization = "<hidden>""#, #"command = ["SHOWN", "<hidden>", "<hidden>"]"#, "https://example.org/SHOWN",
       #"url = "wss://example.org/SHOWN?<hidden>""#, #"send = ["<hidden>", { credential = "token" }]"#,
       #"heartbeat = { every = "9s", send = "<hidden>" }"#,
+      #"token = { credential = "token" }"#, "tcp:other.example:7878",
       #"proxy = "http://other.example""#, "description = \"SHOWN\"",
       "\n[cluster]\nnats = [\"tls://shown.example\"]\nname = \"SHOWN\"\nuser = \"<hidden>\"\n",
     ] {

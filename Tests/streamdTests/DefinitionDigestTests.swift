@@ -1,3 +1,4 @@
+import StreamProtocol
 import Testing
 
 @testable import streamd
@@ -87,6 +88,16 @@ struct DefinitionDigestTests {
       var socket = Configuration.WebSocket()
       change(&socket)
       return digest(.webSocket(socket))
+    }
+    let filter = try? EventFilter(.init("/a", .equals(1)))
+    let peers: [(inout Configuration.Peer) -> Void] = [
+      { _ in }, { $0.address = .unix("/b") }, { $0.stream = "a" }, { $0.filter = filter }, { $0.token = token },
+      { $0.maxEventBytes = 1 },
+    ]
+    digests += peers.map { change in
+      var peer = Configuration.Peer()
+      change(&peer)
+      return digest(.peer(peer))
     }
     let pipelines: [(inout Configuration.Stream) -> Void] = [
       { $0.jq = "." }, { $0.jq = ".a" }, { $0.distinct = .whole }, { $0.distinct = .by("true") },

@@ -15,7 +15,7 @@ import Testing
 
   init() throws {
     upstream = try Upstream.shared.get()
-    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message"]
+    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message", "token"]
     var files = Dictionary(uniqueKeysWithValues: kinds.map { ($0, "\($0)-s3cret/\(uniqueKey())") })
     files["key"] = try String(contentsOfFile: upstream.file("locked.key"), encoding: .utf8)
     secrets = files
@@ -59,6 +59,7 @@ import Testing
         "websocket = { url = \"ws\(upstream.url("/websocket/\(key)?send=88020fa1").dropFirst(4))\", "
           + "send = [{ credential = \"message\" }], \(all) }"
       ),
+      ("other-streamd", "streamd = { address = \"tcp:127.0.0.1:1\", token = { credential = \"token\" } }"),
       ("untrusted", poll(upstream.secureURL("/count/\(key)"), all)),
       ("locked", poll(upstream.mutualURL("/count/\(key)"), identity)),
       ("nobody", poll(upstream.mutualURL("/count/\(key)"), "ca_file = \"\(upstream.file("authority.pem"))\", \(all)")),
@@ -139,6 +140,8 @@ import Testing
     "http = { every = \"http://u:s3cretWord@h/\", url = \"http://h/\" }",
     "http = { every = \"1s\", url = \"http://h/\", unix_socket = \"http://u:s3cretWord@h\" }",
     "http = { every = \"1s\", url = \"http://h/\", proxy = \"h:3128#s3cretWord\" }",
+    "streamd = { address = \"tcp:u:s3cretWord@h:1\" }",
+    "streamd = { address = \"tcp:h:1\", token = \"s3cretWord\" }",
     "http = { every = \"1s\", url = \"http://h/\", client_key = \"-----BEGIN PRIVATE KEY-----s3cretWord\" }",
   ]) func aMistakeShowsNothingThatMayBeASecret(line: String) {
     let sentences = errors("[streams.s]\n\(line)")

@@ -11,7 +11,7 @@ extension Configuration.Stream {
   /// configuration that is added later must therefore be left out while it has its default. The digest covers:
   ///
   /// - the source's kind; a timer's interval; a program's command, environment and longest line; the bases and the
-  ///   filter of a derived stream;
+  ///   filter of a derived stream; the address, name, filter, token and size limit of a stream of another streamd;
   /// - the URL of an HTTP source, its interval or format, form of events, headers, parameters, authorization, Unix
   ///   socket, size limit, User-Agent and redirects; the same of a WebSocket, what is sent, and the subprotocols;
   /// - a socket's address, what is sent, split and size limit; a serial port's device;
@@ -41,6 +41,7 @@ extension Configuration.Stream {
       fields += exec.command.map { ("exec.command", $0) }
       fields += Self.definition(of: exec.environment, "exec.environment")
       if let bytes = exec.maxLineBytes, bytes != 1 << 20 { fields.append(("exec.max_line", "\(bytes)")) }
+    case .peer(let peer): fields += Self.definition(of: peer)
     case .streams(let derived):
       fields += derived.bases.map { ("of", $0) }
       if let filter = derived.filter { fields.append(("where", String(decoding: filter.json, as: UTF8.self))) }
@@ -87,6 +88,15 @@ extension Configuration.Stream {
     fields += socket.messages.flatMap { definition(of: $0, "socket.send") }
     if let split = socket.split { fields.append(("socket.split", split.rawValue)) }
     if let bytes = socket.maxBodyBytes, bytes != 1 << 20 { fields.append(("socket.max_body", "\(bytes)")) }
+    return fields
+  }
+
+  private static func definition(of peer: Configuration.Peer) -> [Field] {
+    var fields: [Field] = [("streamd.address", "\(peer.address)")]
+    if let stream = peer.stream { fields.append(("streamd.stream", stream)) }
+    if let filter = peer.filter { fields.append(("streamd.where", String(decoding: filter.json, as: UTF8.self))) }
+    if let token = peer.token { fields.append(("streamd.token", token.name)) }
+    if let bytes = peer.maxEventBytes, bytes != 8 << 20 { fields.append(("streamd.max_body", "\(bytes)")) }
     return fields
   }
 

@@ -7,6 +7,8 @@ extension Configuration {
     case socket(Socket)
     case serial(Serial)
     case exec(Exec)
+    /// A stream of another streamd.
+    case peer(Peer)
     /// Other streams, from which this one is derived.
     case streams(Derived)
     /// Clients publish the events. Always active.
@@ -59,6 +61,7 @@ struct SourceKind: Sendable {
     Self(name: "socket") { $0.section("socket", Configuration.Socket()).map { .socket($0) } },
     Self(name: "serial") { $0.section("serial", Configuration.Serial()).map { .serial($0) } },
     Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
+    Self(name: "streamd") { $0.section("streamd", Configuration.Peer()).map { .peer($0) } },
     Self(name: "of") { Configuration.Derived.read($0).map { .streams($0) } },
     Self(name: "publish", read: publish),
   ]

@@ -156,6 +156,7 @@ extension Configuration.Stream {
     case .socket(let socket): socket.maxBodyBytes.map { ("socket.max_body", $0) }
     case .serial(let serial): serial.maxBodyBytes.map { ("serial.max_body", $0) }
     case .exec(let exec): exec.maxLineBytes.map { ("exec.max_line", $0) }
+    case .peer(let peer): peer.maxEventBytes.map { ("streamd.max_body", $0) }
     case .timer, .streams, .publish: nil
     }
   }

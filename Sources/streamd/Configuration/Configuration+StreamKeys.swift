@@ -136,6 +136,11 @@ extension Configuration.Stream: ConfigurationSection {
     if let place = localPlace {
       table.addError("expected no share = \"fleet\" with \(place): each host has its own", at: "share")
     }
+    if case .peer = source {
+      table.addError(
+        "expected no share = \"fleet\" with streamd: the fleet has no record of events that the other streamd has lost; "
+          + "share the stream there, or let each host subscribe to it", at: "share")
+    }
     if let (key, bytes) = sourceEventLimit, bytes > Configuration.maximumFleetEventBytes {
       table.addError(
         "expected \(key) of at most 32MiB with share = \"fleet\", got \(bytes) bytes: a larger event does not fit into a "

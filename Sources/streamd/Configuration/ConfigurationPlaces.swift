@@ -44,9 +44,10 @@ enum ConfigurationPlaces {
   static func tables(with key: String, for place: [String], holds: (String) -> Bool) -> [String] {
     let isInStream = place.count > 1 && place[0] == "streams"
     let own = isInStream ? ["streams", anyName] + place.dropFirst(2) : place
-    // In an inner table, a token or a user is not meant for the servers of a fleet.
+    // In an inner table, a token or a user is not meant for the servers of a fleet or for another streamd.
     let all = known.keys.filter {
       $0.value.contains(key) && $0.key != own && (place.count < 2 || $0.key != ["cluster"])
+        && (place.count < 4 || $0.key.last != "streamd")
     }.map(\.key)
     let ofStream = isInStream ? all.filter { $0.starts(with: ["streams", anyName]) } : []
     var chosen = ofStream.isEmpty ? all : ofStream

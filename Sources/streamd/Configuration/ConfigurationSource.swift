@@ -102,6 +102,7 @@ extension ConfigurationTable {
   /// - Returns: its streams.
   func main(into configuration: inout Configuration) -> [Configuration.Stream] {
     configuration.server = section("server", configuration.server) ?? configuration.server
+    context.server = configuration.server
     context.networkAddress = configuration.server.listen.first { !$0.isLoopback }
     configuration.log = section("log", configuration.log) ?? configuration.log
     configuration.http = section("http", configuration.http) ?? configuration.http

@@ -11,6 +11,8 @@ struct ConfigurationContext {
   /// Whether the main file has `[cluster]`, with or without errors, or could not be read.
   var hasCluster = true
   var collector = ConfigurationErrorCollector()
+  /// `[server]` of the main file.
+  var server = Configuration.Server()
   /// An address in `server.listen` that other machines reach; nil: none.
   var networkAddress: InternetAddress?
   /// The settings of streams with an HTTP source, unless they override them.

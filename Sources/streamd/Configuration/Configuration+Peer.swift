@@ -1,0 +1,74 @@
+import StreamProtocol
+import StreamSources
+
+extension Configuration {
+  /// A source that subscribes to a stream of another streamd.
+  struct Peer: Sendable, Equatable {
+    /// Its initial value, before the key is read, is no address.
+    var address = PeerAddress.unix("/")
+    /// `nil`: the name of this stream.
+    var stream: String?
+    /// The filter of the events there; `nil`: all pass.
+    var filter: EventFilter?
+    /// Only with an address of TCP.
+    var token: Secret?
+    /// Maximum bytes of one event; more is a failure. `nil`: 8 MiB.
+    var maxEventBytes: Int?
+  }
+}
+
+extension Configuration.Peer: ConfigurationSection {
+  static let keys: [ConfigurationKey<Self>] = [
+    .init(required: "address", suchAs: "address = \"unix:/run/other/streamd.sock\"", \.address, .peerAddress),
+    .init("stream", \.stream, .streamName),
+    .check { $1.checkAddress($0) },
+    .init(["where"], \.filter) { table, filter in filter = table.filter("where") ?? filter },
+    .init(["token"], \.token) { table, token in token = table.secret("token") ?? token },
+    .check { table, peer in
+      if case .unix = peer.address, table.isComplete {
+        table.refuse(["token"], onlyWith: "an address of tcp: on a Unix socket the user is known")
+      }
+    },
+    .init("max_body", \.maxEventBytes, .size(1...1 << 30)),
+  ]
+
+  /// Refuses a stream that would subscribe to itself.
+  private func checkAddress(_ table: ConfigurationTable) {
+    let own = table.place.dropLast().last
+    guard (stream ?? own) == own, let key = Self.key(of: address, in: table.context.server) else { return }
+    table.addError(
+      "expected the address of another streamd, got \"\(address)\", which is this one's own (\(key)): the stream would "
+        + "subscribe to itself", at: "address")
+  }
+
+  /// The key of `[server]` that has the address; `nil`: none has it.
+  private static func key(of address: PeerAddress, in server: Configuration.Server) -> String? {
+    switch address {
+    case .unix(let path): return path == server.socket ? "server.socket" : nil
+    case .tcp:
+      guard let numeric = address.numeric else { return nil }
+      let isOwn = server.listen.contains { own in
+        let isAny = own.host == (numeric.isIPv6 ? "::" : "0.0.0.0") && numeric.isLoopback
+        return own.port == numeric.port && (own.host == numeric.host || isAny)
+      }
+      return isOwn ? "server.listen" : nil
+    }
+  }
+}
+
+extension ConfigurationShape where Value == PeerAddress {
+  fileprivate static var peerAddress: Self {
+    Self { node throws(Expected) in
+      guard case .string(let text) = node.value, let address = PeerAddress(text) else {
+        throw Expected("an address such as \"unix:/run/other/streamd.sock\" or \"tcp:streamd.example.org:7878\"")
+      }
+      return address
+    }
+  }
+}
+
+extension ConfigurationShape where Value == String {
+  fileprivate static var streamName: Self {
+    text("the name of a stream") { $0.isName(upTo: 255, with: "._-/$") }
+  }
+}
