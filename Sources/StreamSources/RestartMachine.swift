@@ -9,7 +9,7 @@ import StreamRuntime
 /// server's reconnection time. Two requests begin at least the least delay of the backoff apart. After a program that
 /// ended well the next run begins after that delay. The delay after failures grows until the source has worked for its
 /// maximum, however many events came (`BackoffSeries`).
-struct RestartMachine: TransferMachine {
+struct RestartMachine: TransferMachine, RunMachine {
   /// The action that the caller must perform.
   enum Action: Equatable {
     case begin

@@ -23,7 +23,7 @@ public struct SourceResumption: Sendable {
 /// A source's position, and the source to which it belongs.
 ///
 /// Encoding: u8 version, u64 fingerprint of the source (little endian, like all numbers), u8 kind, then for a poll (1):
-/// u64 digest of the last page, entity tag, last modification; for server-sent events (2): u64 reconnection time in
+/// u64 digest of the last page or output, entity tag, last modification; for server-sent events (2): u64 reconnection time in
 /// milliseconds, last event id; for a timer (3): u64 last tick; for another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
 /// no credential.
 enum SourcePosition: Equatable {
@@ -96,8 +96,7 @@ extension HTTPConfiguration {
   ///
   /// - Parameter more: further parts, besides the request and its URL.
   func fingerprint(_ more: [String]) -> BodyDigest {
-    let parts = [url, unixSocket ?? ""] + query.map(\.name) + [""] + more
-    return BodyDigest(Array(parts.map { "\($0.utf8.count) \($0)" }.joined().utf8))
+    BodyDigest(parts: [url, unixSocket ?? ""] + query.map(\.name) + [""] + more)
   }
 }
 

@@ -171,7 +171,7 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
   }
 }
 
-extension SourceSubscription where Machine == RestartMachine {
+extension SourceSubscription where Machine: RunMachine {
   /// Whether a batch may be delivered now.
   var isWanted: Bool { machine?.isWanted == true }
 

@@ -67,6 +67,21 @@ extension KeyDefinition {
   }
 }
 
+extension ProgramPoll.Form {
+  fileprivate init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
+    self = exec.hasLines ? .lines : .whole(maximumBytes: stream.maxPageBytes(exec.maxBodyBytes))
+  }
+}
+
+extension ProgramConfiguration {
+  init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
+    let variables = exec.environment.map { ($0.name, $0.value.content) }
+    self.init(
+      command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
+      maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
+  }
+}
+
 extension SourceState {
   /// - Returns: nil when the report does not concern the source's state.
   init?(_ report: SourceReport) {
@@ -176,7 +191,8 @@ extension Configuration.Source {
   var fleetKind: FleetMachine.Stream.Kind {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
-    case .webSocket, .socket, .serial, .timer, .exec, .peer, .streams: .continuous
+    case .exec(let exec): exec.hasLines ? .continuous : .poll
+    case .webSocket, .socket, .serial, .timer, .peer, .streams: .continuous
     case .publish: .publish
     }
   }
@@ -208,6 +224,7 @@ extension Configuration.Source {
     func lines(_ configuration: LineConfiguration) -> AnyPublisher<EventBatch, Never> {
       LineSource(configuration, refresh: refresh, on: thread, progress: progress, report: report).eraseToAnyPublisher()
     }
+    let polled = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
     switch self {
     case .publish: return publishSource.eraseToAnyPublisher()
     case .streams(let streams): return derived(streams)
@@ -219,9 +236,8 @@ extension Configuration.Source {
       let request = HTTPConfiguration(http, of: stream)
       switch http.fetching {
       case .poll(let every):
-        let resumption = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
         return HTTPPoll(
-          request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: resumption,
+          request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: polled,
           admission: admission, handover: handover, refresh: refresh, on: thread, succeeded: succeeded,
           progress: progress, report: report
         ).eraseToAnyPublisher()
@@ -245,10 +261,15 @@ extension Configuration.Source {
         on: thread, progress: progress, report: report
       ).eraseToAnyPublisher()
     case .exec(let exec):
-      let variables = exec.environment.map { ($0.name, $0.value.content) }
-      let program = ProgramConfiguration(
-        command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
-        maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
+      let program = ProgramConfiguration(exec, of: stream)
+      if let every = exec.every {
+        return ProgramPoll(
+          program, every: every, form: .init(exec, of: stream), timeout: exec.timeout, phaseKey: stream.name, in: place,
+          resumption: polled, admission: exec.hasLines ? nil : admission, handover: handover, refresh: refresh,
+          on: thread,
+          succeeded: succeeded, progress: progress, report: report
+        ).eraseToAnyPublisher()
+      }
       return ProgramSource(program, in: place, refresh: refresh, on: thread, progress: progress, report: report)
         .eraseToAnyPublisher()
     }

@@ -50,7 +50,10 @@ struct ConfigurationErrorTests {
       "[streams.\"a/b\".buffer]\nreplay = 1\n[streams.\"a/b\"]\npublish = true", 2, "streams.\"a/b\".buffer.replay",
       "replay belongs in [streams.\"a/b\"]"
     ),
-    ("[streams.s]\nevery = \"1s\"", 2, "streams.s.every", "every belongs in [streams.s.http] or in [streams.s.timer]"),
+    (
+      "[streams.s]\nevery = \"1s\"", 2, "streams.s.every",
+      "every belongs in [streams.s.exec] or in [streams.s.http] or in [streams.s.timer]"
+    ),
     ("[server]\nmax_per_host = 2", 2, "server.max_per_host", "max_per_host belongs in [http]"),
     ("[log]\nserver = 1", 2, "log.server", "server belongs at the top of the file"),
     ("keep = \"disk\"", 1, "keep", "keep belongs in [streams.NAME]"),
@@ -446,6 +449,7 @@ struct ConfigurationErrorTests {
     ("http = { url = \"http://h\", every = \"1s\", max_body = \"1MiB\" }", "http: expected http.max_body"),
     ("http = { url = \"http://h\", stream = \"sse\", max_body = \"1MiB\" }", "http: expected http.max_body"),
     ("exec = { command = [\"a\"], max_line = \"1MiB\" }", "exec: expected exec.max_line"),
+    ("exec = { command = [\"a\"], every = \"1s\", max_body = \"1MiB\" }", "exec: expected exec.max_body"),
   ])
   func anEventLimitOverTheBufferIsAnError(source: String, place: String) {
     let stream = "[streams.s]\n\(source)\nbuffer.bytes = \"64KiB\"\n"
@@ -486,9 +490,26 @@ struct ConfigurationErrorTests {
     ),
     (
       "exec = { command = [\"a\"], shell = true }",
-      ".shell: unknown key; expected one of: command, environment, max_line"
+      ".shell: unknown key; expected one of: command, environment, every, max_body, max_line, stream, timeout"
     ),
     ("exec = \"sensor\"", ": expected a table, got a string"),
+    ("exec = { command = [\"a\"], stream = \"lines\" }", ".stream: expected stream only with every"),
+    ("exec = { command = [\"a\"], timeout = \"1s\" }", ".timeout: expected timeout only with every"),
+    ("exec = { command = [\"a\"], max_body = \"1MiB\" }", ".max_body: expected max_body only with every"),
+    (
+      "exec = { command = [\"a\"], every = \"1s\", stream = \"sse\" }", #".stream: expected "lines", got "sse""#
+    ),
+    (
+      "exec = { command = [\"a\"], every = \"1s\", max_line = \"1KiB\" }",
+      #".max_line: expected max_line only with stream = "lines"; max_body limits the whole output"#
+    ),
+    (
+      "exec = { command = [\"a\"], every = \"1s\", stream = \"lines\", max_body = \"1KiB\" }",
+      #".max_body: expected max_line in place of max_body with stream = "lines""#
+    ),
+    (
+      "exec = { command = [\"a\"], every = \"0s\" }", #".every: expected a duration from 1ms to 365d, got "0s""#
+    ),
   ])
   func programsAreChecked(exec: String, sentence: String) {
     #expect(errors("[streams.s]\n\(exec)") == ["test.toml:2: streams.s.exec\(sentence)"])

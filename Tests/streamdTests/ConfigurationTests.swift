@@ -268,6 +268,29 @@ struct ConfigurationTests {
     ]
     exec.maxLineBytes = 65536
     #expect(configuration.streams.map(\.source) == [.exec(exec), .exec(.init(command: ["sensor"]))])
+  }
+
+  @Test func programsRunByTheClock() throws {
+    let configuration = try parse(
+      """
+      [streams.disk]
+      exec = { command = ["df"], every = "5m" }
+      [streams.lines]
+      exec = { command = ["df"], every = "1h", stream = "lines", timeout = "2m", max_line = "1KiB" }
+      buffer.bytes = "1MiB"
+      [streams.small]
+      exec = { command = ["df"], every = "5m", max_body = "64KiB" }
+      """)
+    var disk = Configuration.Exec(command: ["df"])
+    (disk.every, disk.hasLines) = (.seconds(300), false)
+    var lines = Configuration.Exec(command: ["df"], maxLineBytes: 1024)
+    (lines.every, lines.timeout) = (.seconds(3600), .seconds(120))
+    var small = disk
+    small.maxBodyBytes = 64 << 10
+    #expect(configuration.streams.map(\.source) == [.exec(disk), .exec(lines), .exec(small)])
+    #expect(configuration.streams.map(\.source.fleetKind) == [.poll, .continuous, .poll])
+    // Such an output is an event as a whole, so it has to fit into the log.
+    #expect(configuration.streams[0].maxPageBytes(nil) < 8 << 20 && configuration.streams[0].sizeOverBuffer == nil)
     #expect(Configuration.Exec(command: ["sensor"]).maxLineBytes == nil)
   }
 

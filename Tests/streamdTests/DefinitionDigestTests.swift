@@ -76,6 +76,10 @@ struct DefinitionDigestTests {
       digest(.exec(.init(command: ["a"], environment: [.init(name: "T", value: .plain("2"))]))),
       digest(.exec(.init(command: ["a"], environment: [.init(name: "T", value: .secret(token))]))),
       digest(.exec(.init(command: ["a"], maxLineBytes: 2 << 20))),
+      digest(.exec(.init(command: ["a"], every: .seconds(1)))),
+      digest(.exec(.init(command: ["a"], every: .seconds(1), hasLines: false))),
+      digest(.exec(.init(command: ["a"], every: .seconds(2), hasLines: false))),
+      digest(.exec(.init(command: ["a"], every: .seconds(1), hasLines: false, maxBodyBytes: 1))),
     ]
     let sockets: [(inout Configuration.WebSocket) -> Void] = [
       { _ in }, { $0.http.url = "wss://b/" }, { $0.messages = [.plain("a")] }, { $0.messages = [.plain("b")] },
@@ -136,6 +140,10 @@ struct DefinitionDigestTests {
     // As the defaults are.
     #expect(digest { $0.maxBodyBytes = 8 << 20 } == plain)
     #expect(digest(.exec(.init(command: ["a"], maxLineBytes: 1 << 20))) == digest(.exec(.init(command: ["a"]))))
+    let often = Configuration.Exec(command: ["a"], every: .seconds(1), hasLines: false)
+    let slow = Configuration.Exec(
+      command: ["a"], every: .seconds(1), hasLines: false, timeout: .seconds(99), maxBodyBytes: 8 << 20)
+    #expect(digest(.exec(slow)) == digest(.exec(often)))
   }
 
   @Test func theContentOfASecretDoesNotChangeIt() {

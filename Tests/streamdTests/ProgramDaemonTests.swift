@@ -69,6 +69,40 @@ import Testing
     #expect(!daemon.log.contains("any: "))
   }
 
+  @Test func aProgramByTheClockRepeatsNoOutputOverKillsAndIsRefreshed() async throws {
+    func stream(_ every: String) -> String {
+      #"""
+      [streams.s]
+      exec = { command = ["sh", "-c", "echo >> \#(folder.path("runs")); cat \#(folder.path("output"))"], every = "\#(every)" }
+      start = "always"
+      keep = "disk"
+      """#
+    }
+    func letRunsPass() async throws {
+      let before = content("runs").utf8.count
+      while content("runs").utf8.count < min(64, before + 4) { try await Task.sleep(for: .milliseconds(5)) }
+      try folder.write([], to: "runs")
+    }
+    try folder.write(Array("one\n".utf8), to: "output")
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(stream("5ms"))
+    #expect(try await daemon.events(1).map(text) == ["one"])
+    await daemon.kill()
+    try daemon.start(stream("5ms"))
+    try await letRunsPass()
+    #expect(try await daemon.events(1, from: .latest).map(text) == ["one"])
+    await daemon.kill()
+    try folder.write(Array("two\n".utf8), to: "output")
+    try daemon.start(stream("1h"))
+    #expect(try await daemon.events(2).map(text) == ["one", "two"])
+    try folder.write(Array("three\n".utf8), to: "output")
+    let socket = daemon.folder.path("s")
+    let refresh = try ChildProcess(ChildProcess.built("streamctl"), ["--socket", socket, "refresh", "s"])
+    #expect(await refresh.end() == 0)
+    #expect(try await daemon.events(3).map(text) == ["one", "two", "three"])
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func programsEndBeforeTheDaemonEvenIfTheyIgnoreSIGTERM() async throws {
     let daemon = try DaemonProcess(
       #"""

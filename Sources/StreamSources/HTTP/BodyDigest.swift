@@ -6,6 +6,9 @@ struct BodyDigest: Equatable, Sendable {
 
   init(value: UInt64) { self.value = value }
 
+  /// The digest of texts, which differs from that of the same text in other parts.
+  init(parts: [String]) { self.init(Array(parts.map { "\($0.utf8.count) \($0)" }.joined().utf8)) }
+
   /// - Complexity: O(n), 8 bytes at a time: a few milliseconds for 8 MiB.
   init(_ bytes: [UInt8]) {
     value = unsafe bytes.withUnsafeBytes { bytes in

@@ -21,11 +21,7 @@ public struct HTTPPoll: Publisher, Sendable {
   fileprivate let thread: SourceThread
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let memory: SourceMemory<PollMachine>
-  fileprivate let resumption: SourceResumption?
-  fileprivate let admission: FetchAdmission?
-  fileprivate let handover: SourceHandover?
-  fileprivate let succeeded: @Sendable () -> Void
-  fileprivate let progress: @Sendable (SourceProgress) -> Void
+  fileprivate let links: PollLinks
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
@@ -54,11 +50,8 @@ public struct HTTPPoll: Publisher, Sendable {
     self.isJSON = isJSON
     self.thread = thread
     self.report = report
-    self.resumption = resumption
-    self.admission = admission
-    self.handover = handover
-    self.succeeded = succeeded
-    self.progress = progress
+    links = PollLinks(
+      resumption: resumption, admission: admission, handover: handover, succeeded: succeeded, progress: progress)
     memory = SourceMemory(refresh) {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: phaseKey ?? configuration.url,
@@ -85,16 +78,14 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   init(_ source: HTTPPoll, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
-    fingerprint = source.configuration.fingerprint(["poll", source.resumption?.pipeline ?? ""])
-    super.init(on: source.thread, source.memory, progress: source.progress, report: source.report, to: down)
+    fingerprint = source.configuration.fingerprint(["poll", source.links.resumption?.pipeline ?? ""])
+    super.init(
+      on: source.thread, source.memory, progress: source.links.progress, report: source.report, to: down)
   }
 
   override func begin() {
     super.begin()
-    if let handover = source.handover {
-      machine?.resume(handover.former(), at: now)
-      thread.note(self, rests: machine?.rests == true)
-    }
+    continueSchedule(source.links)
     resume()
   }
 
@@ -105,7 +96,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   /// Resumes from the page of the last event, if there is a checkpoint of it.
   private func resume() {
-    guard let kept = source.resumption?.checkpoint(),
+    guard let kept = source.links.resumption?.checkpoint(),
       case .poll(let digest, let tag, let date)? = SourcePosition(kept, fingerprint)
     else { return }
     var validators: Validators?
@@ -118,7 +109,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   /// The checkpoint of an event, for the next process or subscription.
   private func checkpoint(_ validators: Validators?, _ digest: BodyDigest?) -> Checkpoint? {
-    guard source.resumption != nil, let digest else { return nil }
+    guard source.links.resumption != nil, let digest else { return nil }
     let home = try? HTTPURL(source.configuration.url, adding: source.configuration.query).string
     let ours = validators?.url == home ? validators : nil
     return SourcePosition.poll(digest, entityTag: ours?.entityTag, lastModified: ours?.lastModified)
@@ -126,24 +117,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   }
 
   override func perform(_ action: PollMachine.Action) {
-    switch action {
-    case .rest: break
-    case .wait(let due):
-      source.progress(.scheduled(after: due - now))
-      wait(until: due)
-    case .fetch(let validators):
-      guard let admission = source.admission else { return fetch(validators) }
-      admission { [weak self] in self?.decide($0, validators) }
-    }
-  }
-
-  private func decide(_ isWanted: Bool, _ validators: Validators?) {
-    thread.loop.assertOnLoop()
-    guard isLive else { return }
-    if isWanted { return fetch(validators) }
-    machine?.retract()
-    machine?.withdraw(at: now)
-    advance()
+    perform(action, source.links) { [weak self] in self?.fetch($0) }
   }
 
   private func fetch(_ validators: Validators?) {
@@ -159,18 +133,11 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     let bytes = body
     body = []
     guard isLive else { return }
-    let report = machine?.receive(answer, at: now)
-    tell(report)
-    if case .failing = report {} else { source.succeeded() }
-    let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
-    thread.note(self, rests: asksForRest)
-    if let handover = source.handover, let machine { handover.changed(machine.schedule) }
-    if case .event(let validators, let digest) = answer {
+    conclude(answer, source.links) { validators, digest in
       var events: EventBatch = [bytes]
       events.checkpoint = checkpoint(validators, digest)
-      give(events)
+      return events
     }
-    advance()
   }
 
   // MARK: Transfer.Handler

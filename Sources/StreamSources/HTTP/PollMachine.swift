@@ -1,14 +1,14 @@
 import Reactive
 
-/// Decides when a poll fetches, and with which validators. Works on demand, times and results; uses no socket, clock or
-/// thread.
+/// Decides when a poll fetches a page, and with which validators, or runs a program. Works on demand, times and results;
+/// uses no socket, clock or thread.
 ///
 /// Fetches fall on ticks, `every` apart. The first fetch is made at the first demand. A hash determines where later
 /// ticks lie in the interval, so that polls that begin together spread out. Ticks without demand are made up for by one
 /// fetch as soon as there is demand. A fetch that is late by half an interval or more restarts the ticks, so that two
 /// fetches are never closer than that. A failure is retried after the delay of `Backoff`, or after the server's
 /// Retry-After if that is longer, independent of the ticks.
-struct PollMachine: TransferMachine {
+struct PollMachine: TransferMachine, RunMachine {
   /// The action that the caller must perform. Times are on the clock that the caller passes.
   enum Action: Equatable {
     case fetch(Validators?)
@@ -26,7 +26,7 @@ struct PollMachine: TransferMachine {
     case repeated(Validators?)
     /// The page is unchanged (304).
     case unchanged
-    /// There is no content now (204).
+    /// There is no content now (204), or all events were delivered while the program ran.
     case nothing
     case failed(HTTPFailure)
   }
@@ -75,6 +75,14 @@ struct PollMachine: TransferMachine {
 
   mutating func request(_ more: Subscribers.Demand) {
     demand += more
+  }
+
+  var isWanted: Bool { demand > .none }
+
+  /// Counts a batch of a program that runs. Its end, not its events, shows that it does not fail.
+  mutating func delivered() -> SourceReport? {
+    demand -= .max(1)
+    return nil
   }
 
   /// Removes all demand; the schedule and the count of failures stay.

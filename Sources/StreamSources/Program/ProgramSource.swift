@@ -53,117 +53,56 @@ public struct ProgramSource: Publisher, Sendable {
 
   /// Subscribes. Values are delivered on the source thread.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: ProgramSubscription(self, AnySubscriber(subscriber)))
+    subscriber.receive(subscription: RestartedProgram(self, AnySubscriber(subscriber)))
   }
-}
-
-/// Lets one program run at a time. Confined to the source thread.
-public final class ProgramPlace: @unchecked Sendable {
-  /// The program that runs or has not ended yet.
-  fileprivate var program: ChildProgram?
-  /// The subscription that starts the next program.
-  fileprivate weak var waiting: ProgramSubscription?
-
-  /// A place without a program.
-  public init() {}
 }
 
 /// A subscription: connects the machine to a program and a splitter.
-private final class ProgramSubscription: SourceSubscription<RestartMachine>, ChildProgram.Handler, @unchecked Sendable {
-  private let source: ProgramSource
-  private var program: ChildProgram?
+private final class RestartedProgram: ProgramSubscription<RestartMachine>, @unchecked Sendable {
   private var splitter = LineSplitter(maximumBytes: 0)
-  /// The error in the program's output.
-  private var fault: String?
 
   init(_ source: ProgramSource, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
-  }
-
-  override var isLive: Bool { super.isLive && !thread.isStopped }
-
-  override func retracted() { advance() }
-
-  override func end() {
-    program?.end()
-    program = nil
-  }
-
-  override func advance() {
-    guard isLive else { return }
-    if let last = takeHeld() { give(last, nil) }
-    if let program {
-      program.isRead = isWanted
-    } else if source.place.program != nil {
-      source.place.waiting = self
-    } else {
-      super.advance()
-    }
+    super.init(
+      source.configuration, in: source.place, on: source.thread, source.memory, progress: source.progress,
+      report: source.report, to: down)
   }
 
   override func perform(_ action: RestartMachine.Action) {
     switch action {
     case .rest: break
     case .wait(let due): wait(until: due)
-    case .begin: start()
+    case .begin:
+      splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes)
+      start()
     }
   }
 
-  private func start() {
-    splitter = LineSplitter(maximumBytes: source.configuration.maximumLineBytes)
-    source.progress(.attempted)
-    do throws(SystemError) {
-      let program = try ChildProgram(source.configuration, on: thread, handler: self)
-      self.program = program
-      source.place.program = program
-      program.isRead = true
-    } catch {
-      tell(machine?.failed("cannot start \(source.configuration.name): \(error)", at: now))
-      advance()
-    }
+  override func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) { try unsafe takeLines(bytes, &splitter) }
+
+  override func takeEnd() throws(HTTPFailure) { try takeLastLine(&splitter) }
+
+  override func ended(_ fault: String?) {
+    tell(fault.map { machine?.failed($0, at: now) } ?? machine?.endedWell(at: now))
+    advance()
   }
+}
 
-  private func sentence(_ error: EventTooLong) -> String {
-    "wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)"
-  }
-
-  // MARK: ChildProgram.Handler
-
-  func programWrote(_ bytes: UnsafeRawBufferPointer) {
-    source.progress(.received(byteCount: bytes.count))
+extension ProgramSubscription {
+  /// Delivers the lines that the next piece of the output completes, also those before one that is too long.
+  func takeLines(_ bytes: UnsafeRawBufferPointer, _ splitter: inout LineSplitter) throws(HTTPFailure) {
     var events = EventBatch()
-    do throws(EventTooLong) {
-      try unsafe splitter.feed(bytes, into: &events)
-    } catch {
-      fault = sentence(error)
-      program?.end()
-    }
-    give(events, nil)
-    advance()
+    defer { give(events, nil) }
+    do throws(EventTooLong) { try unsafe splitter.feed(bytes, into: &events) } catch { throw Self.tooLong(error) }
   }
 
-  func programSaid(_ line: String) { report(.said(line)) }
-
-  func programEnded(_ ending: ProgramEnding) {
-    program = nil
-    source.place.program = nil
-    guard isLive else {
-      source.place.waiting?.advance()
-      return
-    }
+  /// Delivers a last line without line end, or holds it until it is wanted.
+  func takeLastLine(_ splitter: inout LineSplitter) throws(HTTPFailure) {
     var last = EventBatch()
-    if fault == nil, ending.fault == nil {
-      do throws(EventTooLong) { try splitter.end(into: &last) } catch { fault = sentence(error) }
-    }
-    let fault = fault ?? ending.fault
-    self.fault = nil
-    if let fault {
-      tell(machine?.failed("\(source.configuration.name) \(fault)", at: now))
-    } else {
-      if isWanted { give(last, nil) } else { held = last }
-      tell(machine?.endedWell(at: now))
-    }
-    advance()
+    do throws(EventTooLong) { try splitter.end(into: &last) } catch { throw Self.tooLong(error) }
+    if isWanted { give(last, nil) } else { held = last }
+  }
+
+  private static func tooLong(_ error: EventTooLong) -> HTTPFailure {
+    HTTPFailure("wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)")
   }
 }

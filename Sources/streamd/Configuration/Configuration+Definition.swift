@@ -10,8 +10,9 @@ extension Configuration.Stream {
   /// The first 8 bytes of a SHA-256 digest, which is the same on all hosts and in all versions. A key of the
   /// configuration that is added later must therefore be left out while it has its default. The digest covers:
   ///
-  /// - the source's kind; a timer's interval; a program's command, environment and longest line; the bases and the
-  ///   filter of a derived stream; the address, name, filter, token and size limit of a stream of another streamd;
+  /// - the source's kind; a timer's interval; a program's command, environment, interval, form of events and size limit;
+  ///   the bases and the filter of a derived stream; the address, name, filter, token and size limit of a stream of another
+  ///   streamd;
   /// - the URL of an HTTP source, its interval or format, form of events, headers, parameters, authorization, Unix
   ///   socket, size limit, User-Agent and redirects; the same of a WebSocket, what is sent, and the subprotocols;
   /// - a socket's address, what is sent, split and size limit; a serial port's device;
@@ -41,6 +42,11 @@ extension Configuration.Stream {
       fields += exec.command.map { ("exec.command", $0) }
       fields += Self.definition(of: exec.environment, "exec.environment")
       if let bytes = exec.maxLineBytes, bytes != 1 << 20 { fields.append(("exec.max_line", "\(bytes)")) }
+      if let every = exec.every {
+        fields.append(("exec.every", every.definition))
+        if exec.hasLines { fields.append(("exec.stream", "lines")) }
+      }
+      if let bytes = exec.maxBodyBytes, bytes != 8 << 20 { fields.append(("exec.max_body", "\(bytes)")) }
     case .peer(let peer): fields += Self.definition(of: peer)
     case .streams(let derived):
       fields += derived.bases.map { ("of", $0) }

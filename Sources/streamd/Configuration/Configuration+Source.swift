@@ -33,6 +33,15 @@ extension Configuration {
     var environment: [NamedValue] = []
     /// Maximum bytes of one line; more is a failure of the program. `nil`: 1 MiB.
     var maxLineBytes: Int?
+    /// The time between two runs; `nil`: the program is started again when it ends.
+    var every: Duration?
+    /// Whether each line is an event, or, with `every`, the whole output.
+    var hasLines = true
+    /// The time limit of a run, with `every`.
+    var timeout = Duration.seconds(30)
+    /// Maximum bytes of an output that is one event; more is a failure. `nil`: see
+    /// `Configuration.Stream.maxPageBytes(_:)`.
+    var maxBodyBytes: Int?
   }
 
   /// A header, a parameter of a URL, or a variable of an environment.
@@ -105,8 +114,29 @@ extension Configuration.Exec: ConfigurationSection {
   static let keys: [ConfigurationKey<Self>] = [
     .init(["command"], \.command) { $1 = $0.complete(readCommand($0)) ?? [] },
     .init("environment", \.environment, names: .variableName, texts: .textWithoutNUL),
+    .init("every", \.every, .duration()),
+    .init(["stream"], \.hasLines) { table, hasLines in
+      let isNamed = table.value("stream", .text("\"lines\"") { $0 == "lines" }) != nil
+      hasLines = isNamed || !table.holds("every")
+    },
+    .init("timeout", \.timeout, .duration()),
     .init("max_line", \.maxLineBytes, .size(1...1 << 30)),
+    .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
+    .check { $1.checkRuns($0) },
   ]
+
+  private func checkRuns(_ table: ConfigurationTable) {
+    guard table.holds("every") else {
+      return table.refuse(["stream", "timeout", "max_body"], onlyWith: "every", lacking: ["every"])
+    }
+    if hasLines {
+      if table.holds("max_body") {
+        table.addError("expected max_line in place of max_body with stream = \"lines\"", at: "max_body")
+      }
+    } else if !table.holds("stream") {
+      table.refuse(["max_line"], onlyWith: "stream = \"lines\"; max_body limits the whole output", lacking: ["stream"])
+    }
+  }
 
   private static func readCommand(_ table: ConfigurationTable) -> [String]? {
     let form = #"a list such as ["sensor", "--json"] (no shell is used)"#

@@ -137,9 +137,14 @@ extension Configuration.Stream {
   /// A page that becomes an event unchanged must fit into the buffer: otherwise it would be dropped, and a server that
   /// reports it as unchanged would never send it again.
   func maxBodyBytes(_ http: Configuration.HTTP) -> Int {
-    let limit = http.maxBodyBytes ?? 8 << 20
-    guard case .poll = http.fetching, jq == nil else { return limit }
-    return min(limit, EventLog.Limits(buffer).maximumEventBytes)
+    if case .poll = http.fetching { maxPageBytes(http.maxBodyBytes) } else { http.maxBodyBytes ?? 8 << 20 }
+  }
+
+  /// The size limit of a page, or of a program's output, that is one event.
+  /// - Parameter limit: the configured limit.
+  func maxPageBytes(_ limit: Int?) -> Int {
+    let limit = limit ?? 8 << 20
+    return jq == nil ? min(limit, EventLog.Limits(buffer).maximumEventBytes) : limit
   }
 
   /// The source's size limit if it exceeds the buffer's, as key and size; nil with jq, which may make smaller events.
@@ -155,8 +160,10 @@ extension Configuration.Stream {
     case .webSocket(let socket): socket.http.maxBodyBytes.map { ("websocket.max_body", $0) }
     case .socket(let socket): socket.maxBodyBytes.map { ("socket.max_body", $0) }
     case .serial(let serial): serial.maxBodyBytes.map { ("serial.max_body", $0) }
-    case .exec(let exec): exec.maxLineBytes.map { ("exec.max_line", $0) }
     case .peer(let peer): peer.maxEventBytes.map { ("streamd.max_body", $0) }
+    case .exec(let exec):
+      exec.hasLines
+        ? exec.maxLineBytes.map { ("exec.max_line", $0) } : exec.maxBodyBytes.map { ("exec.max_body", $0) }
     case .timer, .streams, .publish: nil
     }
   }

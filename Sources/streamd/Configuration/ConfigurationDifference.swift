@@ -18,9 +18,13 @@ struct ConfigurationDifference: Equatable {
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
     }
 
-    /// The size limit of a response, which may depend on the buffer.
+    /// The size limit of a response or an output, which may depend on the buffer.
     private static func bodyLimit(of stream: Configuration.Stream) -> Int? {
-      if case .http(let http) = stream.source { stream.maxBodyBytes(http) } else { nil }
+      switch stream.source {
+      case .http(let http): stream.maxBodyBytes(http)
+      case .exec(let exec): exec.hasLines ? nil : stream.maxPageBytes(exec.maxBodyBytes)
+      case .timer, .webSocket, .streams, .publish: nil
+      }
     }
 
     /// Whether the stream needs another log, because the place or the limits of its events, its keys, or the limits of
