@@ -17,7 +17,7 @@ struct JQAnswerTests {
   @Test(arguments: [1, 2, 3, 7, 1000]) func answersSurviveAnySplit(size: Int) throws {
     var bytes: [UInt8] = []
     for answer in answers { bytes.appendMessage(answer.encoded) }
-    var reader = JQMessageReader()
+    var reader = HelperMessageReader()
     var read: [JQAnswer] = []
     for start in stride(from: 0, to: bytes.count, by: size) {
       bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { reader.append($0) }

@@ -21,53 +21,12 @@ struct JQAnswer: Equatable {
 // sends the programs, empty for none, and then events. The child sends one answer for the programs, whose output is
 // the reason if it could not drop its privileges, and one answer for each event.
 
-/// Assembles messages from the bytes read.
-struct JQMessageReader {
-  private var bytes: [UInt8] = []
-  private var start = 0
-
-  mutating func append(_ more: UnsafeRawBufferPointer) {
-    if start > 0 {
-      bytes.removeFirst(start)
-      start = 0
-    }
-    unsafe bytes += more
-  }
-
-  /// A message exceeds the longest possible answer: the sender is hostile.
-  var isOverLimit: Bool { bytes.count - start > 4 * JQProgram.bytesLimit }
-
-  /// The next complete message.
-  mutating func next() -> ArraySlice<UInt8>? {
-    var rest = bytes[start...]
-    guard let count = rest.takeLength(), count <= rest.count else { return nil }
-    let message = rest.prefix(count)
-    start = message.endIndex
-    return message
-  }
-}
-
-extension [UInt8] {
-  /// Appends a length and those bytes.
-  mutating func appendMessage(_ bytes: some Collection<UInt8>) {
-    appendLength(bytes.count)
-    append(contentsOf: bytes)
-  }
-
-  fileprivate mutating func appendLength(_ count: Int) {
-    unsafe Swift.withUnsafeBytes(of: UInt32(count)) { unsafe append(contentsOf: $0) }
-  }
+extension HelperMessageReader {
+  /// Reads answers, of which the longest possible one is shorter than the limit.
+  init() { self.init(limit: 4 * JQProgram.bytesLimit) }
 }
 
 extension ArraySlice<UInt8> {
-  /// Removes a length from the front.
-  fileprivate mutating func takeLength() -> Int? {
-    guard count >= 4 else { return nil }
-    let length = unsafe withUnsafeBytes { unsafe $0.loadUnaligned(as: UInt32.self) }
-    removeFirst(4)
-    return Int(length)
-  }
-
   /// Removes a length and as many bytes from the front.
   fileprivate mutating func takeMessage() -> [UInt8]? {
     guard let length = takeLength(), length <= count else { return nil }

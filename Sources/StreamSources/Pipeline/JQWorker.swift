@@ -181,7 +181,7 @@ enum JQWorker {
 
   /// Standard input, a socket. Blocks.
   private final class Connection {
-    private var reader = JQMessageReader()
+    private var reader = HelperMessageReader()
     private var buffer = [UInt8](repeating: 0, count: 65536)
 
     /// nil at the end.

@@ -46,7 +46,7 @@ private func check(answer bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
 }
 
 private func messages(in bytes: UnsafeRawBufferPointer, pieces size: Int) -> [[UInt8]] {
-  var reader = JQMessageReader()
+  var reader = HelperMessageReader()
   var messages: [[UInt8]] = []
   for start in stride(from: 0, to: bytes.count, by: max(1, size)) {
     reader.append(UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)]))
