@@ -86,7 +86,7 @@ let package = Package(
     .target(
       name: "StreamSources",
       dependencies: [
-        "CCurl", "CJq", "CZlib", "Events", "HTTP", "RSocket", "Reactive", "StreamProtocol", "StreamRuntime",
+        "CCurl", "CJq", "CSystemd", "CZlib", "Events", "HTTP", "RSocket", "Reactive", "StreamProtocol", "StreamRuntime",
       ],
       swiftSettings: strictSettings),
     .target(

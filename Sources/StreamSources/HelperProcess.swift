@@ -8,6 +8,7 @@ public enum HelperProcess {
     switch CommandLine.arguments.dropFirst().first {
     case JQWorker.argument: JQWorker.run()
     case ProgramGuard.argument: ProgramGuard.run()
+    case JournalWorker.argument: JournalWorker.run()
     default: break
     }
   }

@@ -24,13 +24,14 @@ public struct SourceResumption: Sendable {
 ///
 /// Encoding: u8 version, u64 fingerprint of the source (little endian, like all numbers), u8 kind, then for a poll (1):
 /// u64 digest of the last page or output, entity tag, last modification; for server-sent events (2): u64 reconnection time in
-/// milliseconds, last event id; for a timer (3): u64 last tick; for another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
+/// milliseconds, last event id; for a timer (3): u64 last tick; for a journal (4): cursor of the last entry; for another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
 /// no credential.
 enum SourcePosition: Equatable {
   /// - validators: nil also if they came from another URL than the source's.
   case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?)
   case serverSentEvents(lastEventID: [UInt8], reconnectionTime: Duration?)
   case timer(lastTick: UInt64)
+  case journal(cursor: [UInt8])
   case peer(lastID: UInt64)
 
   private static let version: UInt8 = 1
@@ -51,6 +52,9 @@ enum SourcePosition: Equatable {
     case .timer(let tick):
       bytes.append(3)
       bytes.append(number: tick)
+    case .journal(let cursor):
+      bytes.append(4)
+      bytes.append(text: cursor)
     case .peer(let id):
       bytes.append(5)
       bytes.append(number: id)
@@ -83,6 +87,9 @@ enum SourcePosition: Equatable {
     case 3:
       guard let tick = rest.takeNumber(), rest.isEmpty else { return nil }
       self = .timer(lastTick: tick)
+    case 4:
+      guard let cursor = rest.takeText(), cursor.count <= JournalMessage.cursorLimit, rest.isEmpty else { return nil }
+      self = .journal(cursor: cursor)
     case 5:
       guard let id = rest.takeNumber(), rest.isEmpty else { return nil }
       self = .peer(lastID: id)

@@ -58,6 +58,7 @@ struct DescriptorBudget: Equatable {
     case .serial: count += 1
     case .exec: count += 8
     case .peer: count += 3
+    case .journal: count += 4
     case .timer, .streams, .publish: break
     }
     if stream.jq != nil || stream.distinct != .no || stream.programKey != nil { count += 4 }

@@ -18,7 +18,7 @@ struct FeedEntries {
   private var process = FailureNotes()
   /// The events on which a program fails, and those that the source leaves out.
   private var events = FailureNotes()
-  /// The losses of a derived stream, or of one of another streamd.
+  /// The losses of a source.
   private var losses = FailureNotes()
 
   init(of stream: String) { self.stream = stream }
@@ -41,7 +41,7 @@ struct FeedEntries {
     case .limited(let what): return before + [limited(what)]
     case .lost(let reason, let count):
       return before + [failedEvent(events.failed(reason, count: count, at: now), reason)]
-    case .complete: return before + [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
+    case .complete: return before + passing(at: now)
     case .said(let line): return before + [entry(.programSaid, .info, "program wrote: \(line)")]
     case .missed(let missed, let stream): return before + missedEvents(missed, of: stream, at: now)
     case .current: return before + readsAll(at: now)
@@ -55,7 +55,7 @@ struct FeedEntries {
     case .valueError(let reason): return before + [failedEvent(events.failed(reason, at: now), reason)]
     case .malformed(let count):
       return before + [failedEvent(events.failed(Self.noJSON, count: count, at: now), Self.noJSON)]
-    case .passing: return before + [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
+    case .passing: return before + passing(at: now)
     case .process(.failing(let reason, _, let pause)):
       return before + [failure(process.failed(reason, at: now), reason, nextIn: pause)]
     case .process(.recovered):
@@ -95,6 +95,10 @@ struct FeedEntries {
       process.passed(at: now).map { failure($0, "") }, events.passed(at: now).map { failedEvent($0, "") },
       losses.passed(at: now).map { loss($0, "") },
     ].compactMap(\.self)
+  }
+
+  private mutating func passing(at now: Duration) -> [Journal.Entry] {
+    [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
   }
 
   private func failure(_ note: FailureNotes.Note, _ reason: String, nextIn pause: Duration = .zero) -> Journal.Entry {

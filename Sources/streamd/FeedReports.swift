@@ -23,8 +23,7 @@ final class FeedReports: Sendable {
     switch report {
     case .failing(_, _, let pause): status.noteFailure(nextAfter: pause)
     case .lost(let reason, let count):
-      server.countValueErrors(of: stream, count)
-      status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
+      noteFailedEvents(reason, count)
     case .complete: status.set(.healthy, of: .lastEvent)
     case .missed(let loss, _): status.noteMissed(loss.count)
     case .waiting, .recovered, .limited, .said, .current: break
@@ -48,8 +47,7 @@ final class FeedReports: Sendable {
   func take(_ report: PipelineReport) {
     switch report {
     case .valueError(let reason):
-      server.countValueErrors(of: stream, 1)
-      status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
+      noteFailedEvents(reason, 1)
     case .malformed(let count):
       server.countMalformed(of: stream, count)
       status.set(.failing("the last event failed: \(FeedEntries.noJSON)"), of: .lastEvent)
@@ -57,6 +55,11 @@ final class FeedReports: Sendable {
     case .process(let report): if let state = SourceState(report) { status.set(state, of: .pipeline) }
     }
     write { $0.take(report, at: $1) }
+  }
+
+  private func noteFailedEvents(_ reason: String, _ count: Int) {
+    server.countValueErrors(of: stream, count)
+    status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
   }
 
   /// Writes the entries of a report, and schedules those that are due later.

@@ -216,7 +216,10 @@ final class RunningStreams: @unchecked Sendable {
     if stream.source.hasUpstream {
       reports.status.setRefresh { completed in refresh.perform { completed($0?.sentence) } }
     }
-    if case .peer = stream.source { reports.status.noteMissed(0) }
+    switch stream.source {
+    case .peer, .journal: reports.status.noteMissed(0)
+    default: break
+    }
     let checkpoint: @Sendable (Bool) -> Checkpoint? = { [weak server, weak fleet] isOfEvent in
       let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
       // The fleet's checkpoint is newer. A host without an event uses none, because it needs the page even if the page

@@ -52,7 +52,7 @@ extension LineConfiguration {
 
 extension Configuration.Stream {
   /// - Parameter limit: the configured one; nil: 1 MiB, or what the buffer can hold.
-  fileprivate func maximumLineBytes(_ limit: Int?) -> Int {
+  func maximumLineBytes(_ limit: Int?) -> Int {
     limit ?? min(1 << 20, jq == nil ? EventLog.Limits(buffer).maximumEventBytes : .max)
   }
 }

@@ -30,7 +30,8 @@ extension StreamConfiguration {
       write: (stream.write.map { AccessRules($0) } ?? .owner).adding(tokens: stream.writers))
     (expectEvery, key) = (stream.expectEvery, stream.key)
     (requiresJSON, isMapped) = (stream.validate == .json, stream.map)
-    jsonCheck = stream.jq != nil || stream.source.kind == "timer" ? .none : stream.source == .publish ? .ends : .whole
+    let isJSON = stream.jq != nil || ["timer", "journal"].contains(stream.source.kind)
+    jsonCheck = isJSON ? .none : stream.source == .publish ? .ends : .whole
     if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
   }
 }
@@ -67,18 +68,29 @@ extension KeyDefinition {
   }
 }
 
-extension ProgramPoll.Form {
-  fileprivate init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
-    self = exec.hasLines ? .lines : .whole(maximumBytes: stream.maxPageBytes(exec.maxBodyBytes))
-  }
-}
-
 extension ProgramConfiguration {
   init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
     let variables = exec.environment.map { ($0.name, $0.value.content) }
     self.init(
       command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
       maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
+  }
+}
+
+extension ProgramPoll.Form {
+  fileprivate init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
+    self = exec.hasLines ? .lines : .whole(maximumBytes: stream.maxPageBytes(exec.maxBodyBytes))
+  }
+}
+
+extension JournalConfiguration {
+  init(_ journal: Configuration.JournalEntries, of stream: Configuration.Stream) {
+    self.init(
+      directory: journal.directory, matches: journal.matches, beginning: journal.since,
+      maximumEventBytes: stream.maxPageBytes(journal.maxBodyBytes), retry: Backoff(stream.retry))
+    // The log stores a batch as a whole, with its position. A program can make many events of each entry.
+    batchEvents = stream.jq == nil ? min(batchEvents, max(1, stream.buffer.events / 4)) : 1
+    batchBytes = min(batchBytes, stream.buffer.bytes / 4)
   }
 }
 
@@ -174,6 +186,7 @@ extension Configuration.Source {
     case .serial: "serial"
     case .exec: "exec"
     case .peer: "streamd"
+    case .journal: "journal"
     case .streams: "of"
     case .publish: "publish"
     }
@@ -182,7 +195,7 @@ extension Configuration.Source {
   /// Whether the source asks an upstream for its events: a server, a device or a program.
   var hasUpstream: Bool {
     switch self {
-    case .http, .webSocket, .socket, .serial, .exec, .peer: true
+    case .http, .webSocket, .socket, .serial, .exec, .journal, .peer: true
     case .timer, .streams, .publish: false
     }
   }
@@ -192,7 +205,7 @@ extension Configuration.Source {
     switch self {
     case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
     case .exec(let exec): exec.hasLines ? .continuous : .poll
-    case .webSocket, .socket, .serial, .timer, .peer, .streams: .continuous
+    case .webSocket, .socket, .serial, .timer, .journal, .peer, .streams: .continuous
     case .publish: .publish
     }
   }
@@ -259,6 +272,12 @@ extension Configuration.Source {
       return PeerSource(
         PeerConfiguration(peer, of: stream), resumption: SourceResumption(checkpoint: stored), refresh: refresh,
         on: thread, progress: progress, report: report
+      ).eraseToAnyPublisher()
+    case .journal(let journal):
+      return JournalSource(
+        JournalConfiguration(journal, of: stream), name: stream.name, executable: "/proc/self/exe",
+        resumption: SourceResumption { checkpoint(false) }, refresh: refresh, on: thread, progress: progress,
+        report: report
       ).eraseToAnyPublisher()
     case .exec(let exec):
       let program = ProgramConfiguration(exec, of: stream)

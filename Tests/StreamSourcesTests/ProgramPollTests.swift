@@ -72,7 +72,8 @@ import Testing
         #"case $N in 1|2|4) echo a;; 3) :;; 5) printf '\n \n';; 6) printf a;; 7) echo b;; *) sleep 1000; esac"#
       poll(script, on: thread) { successes.withLock { $0 += 1 } }.subscribe(taker)
       #expect(await taker.next(2) == ["a", "b"])
-      #expect(runs == 7 && successes.withLock { $0 } == 7)
+      while successes.withLock({ $0 }) < 7 { try await Task.sleep(for: .milliseconds(1)) }
+      #expect((7...8).contains(runs) && successes.withLock { $0 } == 7)  // the eighth does not end
       #expect(reports.withLock { $0 }.isEmpty)
       taker.cancel()
     }
@@ -169,7 +170,7 @@ import Testing
       let expected = [
         "sh exited with status 1", "sh wrote a line over 1 KiB", "sh did not end within 200 ms (timeout)",
       ]
-      #expect(sentences == expected)
+      #expect(Array(sentences.prefix(3)) == expected)  // the last run fails, too
       // A run that goes on does not show that the next failure is another one.
       #expect(!reports.withLock { $0.contains { if case .recovered = $0 { true } else { false } } })
       taker.cancel()

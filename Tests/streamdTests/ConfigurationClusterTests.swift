@@ -342,6 +342,9 @@ struct ConfigurationSharingTests {
       "exec: expected exec.max_line of at most 32MiB with share = \"fleet\", got 1073741824 bytes: "
         + "a larger event does not fit into a record of the fleet"
     ),
+    (
+      "journal = {}", 4, "share: expected no share = \"fleet\" with journal: each host has its own"
+    ),
     ("publish = true\nlead = \"no\"", 6, "lead: expected true or false, got \"no\""),
   ])
   func whatAFleetCannotDoIsAnError(text: String, line: Int, sentence: String) {

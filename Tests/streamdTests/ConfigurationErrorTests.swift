@@ -35,7 +35,7 @@ struct ConfigurationErrorTests {
         #"test.toml:2: streams.quotes.http.tiemout: unknown key; did you mean "timeout"?"#,
         #"test.toml:3: streams.quotes.replay: expected a whole number from 0 to 16777216, got "ten""#,
         #"test.toml:6: server.mode: expected permissions in octal such as "0660", got "rw""#,
-        #"test.toml:7: streams.none: expected one source (timer, http, websocket, socket, serial, exec, streamd, of or publish), got none"#,
+        #"test.toml:7: streams.none: expected one source (timer, http, websocket, socket, serial, exec, streamd, journal, of or publish), got none"#,
       ])
   }
 

@@ -88,7 +88,10 @@ struct ConfigurationWebSocketTests {
       "headers = { Sec-WebSocket-Protocol = \"x\" }",
       ".headers: expected subprotocols in place of the header Sec-WebSocket-Protocol"
     ),
-    ("stream = \"sse\"", ".stream: unknown key; stream belongs in [streams.s.http] or in [streams.s.streamd]"),
+    (
+      "stream = \"sse\"",
+      ".stream: unknown key; stream belongs in [streams.s.exec] or in [streams.s.http] or in [streams.s.streamd]"
+    ),
   ])
   func errorsHaveLineAndKey(text: String, sentence: String) {
     #expect(errors(in: text) == ["test.toml:3: streams.s.websocket\(sentence)"])

@@ -76,6 +76,8 @@ struct DefinitionDigestTests {
       digest(.exec(.init(command: ["a"], environment: [.init(name: "T", value: .plain("2"))]))),
       digest(.exec(.init(command: ["a"], environment: [.init(name: "T", value: .secret(token))]))),
       digest(.exec(.init(command: ["a"], maxLineBytes: 2 << 20))),
+      digest(.journal(.init())), digest(.journal(.init(matches: ["A=b"]))), digest(.journal(.init(directory: "/d"))),
+      digest(.journal(.init(maxBodyBytes: 1))),
       digest(.exec(.init(command: ["a"], every: .seconds(1)))),
       digest(.exec(.init(command: ["a"], every: .seconds(1), hasLines: false))),
       digest(.exec(.init(command: ["a"], every: .seconds(2), hasLines: false))),

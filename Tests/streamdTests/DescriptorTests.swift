@@ -71,6 +71,8 @@ import Testing
     shell.jq = "."
     #expect(try limit(1024, [timer, shell]) == 1024 - own - views - 2 - 14)
     #expect(try limit(1024, Array(repeating: shell, count: 100)) == (1024 - own - 100) / 2)
+    let journal = Configuration.Stream(name: "j", source: .journal(.init()))
+    #expect(try limit(1024, [journal]) == 1024 - own - views - 1 - 5)
     var mapped = timer
     mapped.map = true
     // Its log, a region that is replaced, the users' pages, and replies on their way.

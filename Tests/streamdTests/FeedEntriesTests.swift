@@ -56,6 +56,23 @@ import Testing
     #expect(log.detailCount == 49)
   }
 
+  @Test func whatASourceHasDroppedOrLostHasEntriesUntilItPasses() {
+    var log = Log()
+    log.take(.lost("an entry over 64 KiB was left out (max_body)", count: 1))
+    log.take(.lost("an entry over 64 KiB was left out (max_body)", count: 1))
+    log.take(.missed(.unknown, of: "the journal"))
+    log.wait(.seconds(1))
+    log.take(.complete)
+    log.take(.current)
+    log.wait(.seconds(1000))
+    #expect(
+      log.lines == [
+        "0: event failed: an entry over 64 KiB was left out (max_body)",
+        "0: events missed: an unknown number of events of the journal, not read in time",
+        "1: events no longer fail, after 2 failures", "1: reads all events again; it had missed some once",
+      ])
+  }
+
   @Test func failuresThatAreFarApartHaveEntriesOfTheirOwn() {
     var log = Log()
     for _ in 0..<2 {

@@ -5,6 +5,7 @@ build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libssl-dev libsy
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(curl make openssl python3 python3-dev python3-venv)
 test_packages+=(nginx)  # a buffering proxy
+test_packages+=(systemd-journal-remote)  # writes journals
 test_packages+=(nats-server)  # the brokers of a fleet
 test_packages+=(dbus-daemon fish groff-base man-db systemd zsh)  # programs that read the installed files
 page_packages=(chromium prometheus)  # foreign readers of the page and of the metrics

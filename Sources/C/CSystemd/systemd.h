@@ -2,3 +2,4 @@
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 #include <systemd/sd-id128.h>
+#include <systemd/sd-login.h>

@@ -5,8 +5,8 @@ import StreamProtocol
 import StreamRuntime
 
 extension ServedStream {
-  /// Events of its bases, or of a stream of another streamd, that it has missed; nil for other streams.
-  var missedOfBases: UInt64? { status.missed }
+  /// Events that its source has lost before it read them; nil: see `SourceStatus.missed`.
+  var missedEvents: UInt64? { status.missed }
 
   /// The stream's entry in `$streams`.
   /// - Parameters:
@@ -17,7 +17,7 @@ extension ServedStream {
     let state = state(showsNames: showsNames, &survey)
     let staleSince = survey.finding(on: self).staleSince
     let fleet = status.listedFleet(at: EventLoop.monotonicNow())
-    let (keyedState, missed) = (keyedState, missedOfBases)
+    let (keyedState, missed) = (keyedState, missedEvents)
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
       state: state.word, message: state.message, errors: errors,

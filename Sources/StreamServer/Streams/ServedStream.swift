@@ -337,7 +337,7 @@ final class ServedStream: Sendable {
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
       fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, keyedState: keyedState,
       fleet: status.fleet, upstream: upstream == UpstreamFigures() ? nil : upstream,
-      mapReaders: listedMap?.readers, missed: missedOfBases)
+      mapReaders: listedMap?.readers, missed: missedEvents)
   }
 
   /// The stream's entry in `$history`.

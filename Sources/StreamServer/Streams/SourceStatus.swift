@@ -1,6 +1,7 @@
 import ReplayLog
 import StreamProtocol
 import StreamRuntime
+import Synchronization
 
 /// The state of a stream's source, apart from whether there are subscriptions.
 public enum SourceState: Equatable, Sendable {

@@ -47,6 +47,7 @@ extension Configuration.Stream {
         if exec.hasLines { fields.append(("exec.stream", "lines")) }
       }
       if let bytes = exec.maxBodyBytes, bytes != 8 << 20 { fields.append(("exec.max_body", "\(bytes)")) }
+    case .journal(let journal): fields += Self.definition(of: journal)
     case .peer(let peer): fields += Self.definition(of: peer)
     case .streams(let derived):
       fields += derived.bases.map { ("of", $0) }
@@ -104,6 +105,13 @@ extension Configuration.Stream {
     if let token = peer.token { fields.append(("streamd.token", token.name)) }
     if let bytes = peer.maxEventBytes, bytes != 8 << 20 { fields.append(("streamd.max_body", "\(bytes)")) }
     return fields
+  }
+
+  private static func definition(of journal: Configuration.JournalEntries) -> [Field] {
+    var fields = journal.matches.map { ("journal.match", $0) }
+    if let directory = journal.directory { fields.append(("journal.directory", directory)) }
+    if let bytes = journal.maxBodyBytes, bytes != 8 << 20 { fields.append(("journal.max_body", "\(bytes)")) }
+    return [("journal", "true")] + fields
   }
 
   private static func requestDefinition(of http: Configuration.HTTP) -> [Field] {

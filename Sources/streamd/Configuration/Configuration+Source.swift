@@ -9,6 +9,7 @@ extension Configuration {
     case exec(Exec)
     /// A stream of another streamd.
     case peer(Peer)
+    case journal(JournalEntries)
     /// Other streams, from which this one is derived.
     case streams(Derived)
     /// Clients publish the events. Always active.
@@ -71,6 +72,7 @@ struct SourceKind: Sendable {
     Self(name: "serial") { $0.section("serial", Configuration.Serial()).map { .serial($0) } },
     Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
     Self(name: "streamd") { $0.section("streamd", Configuration.Peer()).map { .peer($0) } },
+    Self(name: "journal") { $0.section("journal", Configuration.JournalEntries()).map { .journal($0) } },
     Self(name: "of") { Configuration.Derived.read($0).map { .streams($0) } },
     Self(name: "publish", read: publish),
   ]

@@ -164,6 +164,7 @@ extension Configuration.Stream {
     case .exec(let exec):
       exec.hasLines
         ? exec.maxLineBytes.map { ("exec.max_line", $0) } : exec.maxBodyBytes.map { ("exec.max_body", $0) }
+    case .journal(let journal): journal.maxBodyBytes.map { ("journal.max_body", $0) }
     case .timer, .streams, .publish: nil
     }
   }

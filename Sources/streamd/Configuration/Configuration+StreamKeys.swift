@@ -154,6 +154,7 @@ extension Configuration.Stream {
   private var localPlace: String? {
     switch source {
     case .serial: "serial"
+    case .journal: "journal"
     case .socket(let socket): if case .tcp = socket.address { nil } else { "an address of unix or udp" }
     default: nil
     }

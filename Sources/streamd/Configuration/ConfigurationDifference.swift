@@ -15,6 +15,8 @@ struct ConfigurationDifference: Equatable {
         || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
         || stream.share == .fleet && stream.buffer != former.buffer
+        // The batches of a journal have the size of the log.
+        || stream.source.kind == "journal" && stream.buffer != former.buffer
         || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
     }
 
@@ -23,7 +25,9 @@ struct ConfigurationDifference: Equatable {
       switch stream.source {
       case .http(let http): stream.maxBodyBytes(http)
       case .exec(let exec): exec.hasLines ? nil : stream.maxPageBytes(exec.maxBodyBytes)
-      case .timer, .webSocket, .streams, .publish: nil
+      case .socket(let socket): stream.maximumLineBytes(socket.maxBodyBytes)
+      case .serial(let serial): stream.maximumLineBytes(serial.maxBodyBytes)
+      case .timer, .webSocket, .peer, .journal, .streams, .publish: nil
       }
     }
 

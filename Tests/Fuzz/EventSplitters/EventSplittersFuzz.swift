@@ -16,6 +16,7 @@ func fuzzEventSplitters(_ input: UnsafeRawBufferPointer) {
   let events = check(ServerSentEventSplitter(maximumBytes: limit), bytes, choice, limit)
   precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
   checkErrorLines(bytes, choice)
+  checkEntry(bytes, limit: choice & 1 == 0 ? 300 : 100_000)
   for coding in [ContentCoding.gzip, .deflate] { checkDecoder(coding, bytes, choice) }
 }
 
@@ -46,6 +47,15 @@ private func decoded(
   } catch {
     return (content, error)
   }
+}
+
+/// An entry of a journal, whose fields are separated here, is one JSON object that is not larger than its limit.
+private func checkEntry(_ bytes: UnsafeRawBufferPointer, limit: Int) {
+  var text = JournalEntryText(cursor: Array("s=1;i=2".utf8), realtime: 3, monotonic: 4, bootID: "5", limit: limit)
+  for field in bytes.split(separator: 0x1E) { text.add([UInt8](field).span) }
+  guard !text.isTooLarge else { return }
+  let json = text.json()
+  precondition(json.count <= limit && JSONSyntax.holds(for: json.span), "an event that is too large, or no JSON")
 }
 
 /// The same lines whatever the splits, none much over the limit.
