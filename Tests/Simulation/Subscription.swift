@@ -198,8 +198,9 @@ struct Subscription {
     )
     var start = previous
     if stamp.gap != nil {
-      // Later events are missing; or a client that has connected again gets the whole state.
-      guard last == nil, after != nil else {
+      // Later events are missing; or a client that has connected again gets the whole state. If ids were skipped, a gap
+      // does not tell which.
+      guard last == nil, let after, client.world.truths[stream]?.begins(between: after, and: end) != true else {
         (isReadingState, reading) = (false, nil)
         return
       }
