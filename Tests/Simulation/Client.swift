@@ -51,7 +51,7 @@ class Client {
   private(set) var isOver = false
   /// Whether it has closed the connection itself, or a half of it.
   private(set) var isLeaving = false
-  private var hasStoppedReading = false
+  private(set) var hasStoppedReading = false
   /// When it had last read all that was there.
   private(set) var caughtUpAt = sim_now()
 
@@ -100,6 +100,9 @@ class Client {
 
   /// All is at rest: the server has answered what it can.
   func checkAtRest() {}
+
+  /// Whether all its subscriptions wait for credit.
+  var lacksCredit: Bool { false }
 
   /// Its subscriptions to `$streams`.
   var catalogues: [Subscription] { [] }

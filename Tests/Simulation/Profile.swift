@@ -19,7 +19,7 @@ struct Profile {
     (.emit, 60, false), (.end, 1, true), (.publish, 8, false), (.values, 30, false), (.complete, 3, false),
     (.fireAndForget, 4, false), (.stopReading, 3, true), (.noise, 12, true), (.halfClose, 4, true),
     (.repeatLast, 2, true), (.flood, 4, true),
-    (.restart, 5, true), (.kill, 2, true), (.killSoon, 2, true), (.killInReload, 1, true), (.losePower, 1, true),
+    (.restart, 5, true), (.kill, 2, true), (.killSoon, 2, true), (.killInReload, 2, true), (.losePower, 1, true),
     (.reload, 4, true), (.setClock, 2, true), (.settle, 2, false), (.faults, 4, true),
   ]
 
@@ -75,7 +75,7 @@ struct Profile {
     systemStreams = random.pick([4, 12, 40])
     changedRestarts = random.pick([0, 60, 60])
     rushes = random.pick([[0], [0, 4, 12], [12, 30]])
-    (filters, markers) = (random.pick([0, 40, 80]), random.pick([0, 30, 60]))
+    (filters, markers) = (random.pick([0, 40, 80]), random.pick([0, 60, 90]))
     (keyedStreams, states) = (random.pick([0, 60, 100]), random.pick([30, 80]))
     slowStates = keyedStreams > 0 ? random.pick([0, 50, 90]) : 0
     someFilters = Array(random.shuffled(Filter.allCases).prefix(1 + random.below(4)))

@@ -147,7 +147,8 @@ class RSocketClient: Client {
   override func keepAlive() {
     guard !isOver, sim_now() - heardAt > 15_000_000_000 else { return }
     heardAt = sim_now()
-    send(.keepalive(respond: true, position: 0, data: []))
+    // The server learns of a client that does not read when it sends it something.
+    send(.keepalive(respond: !hasStoppedReading, position: 0, data: []))
   }
 
   // MARK: Publishing
@@ -248,6 +249,8 @@ class RSocketClient: Client {
   }
 
   override var catalogues: [Subscription] { subscriptions.values.filter { $0.stream == "$streams" } }
+
+  override var lacksCredit: Bool { !subscriptions.isEmpty && subscriptions.values.allSatisfy { $0.credit == 0 } }
 
   override func ended() {
     for channel in channels.values { leave(channel) }

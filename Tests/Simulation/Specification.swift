@@ -152,11 +152,16 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
       (made.type, made.content) = ("application/json", random.pick([.object, .object, .mixed]))
       made.keys = .random(&random)
     }
+    made.events = random.pick([1, 3, 16, 16])
     for _ in 0..<random.below(8) { made.change(&random) }
     if made.keys != nil, random.chance(profile.slowStates) {
       (made.events, made.keep) = (random.pick([1, 2, 3, 8]), random.pick([.no, .memory, .disk]))
+      // A state with little room keeps former events for a slow reader only for a while.
+      made.stateBytes = random.pick([8192, 16 << 10, 1 << 20])
     }
-    if random.chance(profile.blockingStreams) { made.blocks = true }
+    if random.chance(profile.blockingStreams) {
+      (made.blocks, made.blockTimeout) = (true, random.pick([nil, .seconds(5), .seconds(5), .seconds(20)]))
+    }
     if random.chance(profile.largeEvents) {
       made.bytes = 160 << 10
       // A reader that is slow enough is overtaken in the middle of an event.

@@ -151,7 +151,7 @@ extension World {
     for stream in streams where stream.feed.isHTTP { truths[stream.name]?.forgetMakers() }
   }
 
-  func reload() {
+  func reload(changesPerStream: Int = 1) {
     guard reloading == nil else { return }
     let former = streams
     var replaced: Set<String> = []
@@ -159,7 +159,7 @@ extension World {
       if random.chance(12) {
         streams[index].isServed.toggle()
       } else {
-        streams[index].change(&random)
+        for _ in 0..<changesPerStream { streams[index].change(&random) }
         if !streams[index].isPublished, random.chance(20) { replaced.insert(streams[index].name) }
       }
     }

@@ -154,7 +154,9 @@ final class World {
       guard clients.count < profile.clients else { return }
       let isOrderly = !random.chance(profile.hostileClients)
       if isOrderly, !positions.isEmpty, random.chance(60) { return resume() }
-      connect(as: .random(&random), isOrderly ? profile.someProtocol(&random) : .hostile)
+      // The server soon ends an HTTP connection that has no request.
+      connect(as: .random(&random), isOrderly ? profile.someProtocol(&random) : .hostile)?
+        .subscribe(to: someStream(), &random)
     case .subscribe: orderly?.subscribe(to: someStream(), &random)
     case .ask: orderly?.ask(someStream())
     case .grant: orderly?.grant(&random)
@@ -169,7 +171,10 @@ final class World {
     case .complete: orderly?.completeChannel(&random)
     case .fireAndForget: orderly?.fireAndForget(to: random.pick(["p0", "p1"]), &random)
     case .noise: hostile?.sendNoise(&random)
-    case .stopReading: orderly?.stopReading()
+    case .stopReading:
+      // The server sends such a client nothing, and learns late that it has gone.
+      let unnoticed = clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander && $0.lacksCredit }
+      (random.maybe(unnoticed) ?? orderly)?.stopReading()
     case .halfClose:
       hostile?.shutDown(random.pick([CInt(SHUT_WR), CInt(SHUT_RD), CInt(SHUT_RDWR)]))
       orderly?.halfClose()
@@ -183,7 +188,7 @@ final class World {
       turn(64)
     case .killInReload:
       sim_kill_later(UInt32(1 + random.below(20)))
-      reload()
+      reload(changesPerStream: 4)
     case .losePower: losePower()
     case .reload: reload()
     case .setClock: setClock()
@@ -195,7 +200,12 @@ final class World {
     }
   }
 
-  private var orderly: Client? { random.maybe(clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander }) }
+  /// Seldom one that does not read: the server learns of that when it sends it something.
+  private var orderly: Client? {
+    let mayBeDeaf = random.chance(20)
+    return random.maybe(
+      clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander && (mayBeDeaf || !$0.hasStoppedReading) })
+  }
   private var hostile: HostileClient? { random.maybe(clients.compactMap { $0 as? HostileClient }) }
   /// Whether a subscription is to begin with the state: nearly always of a stream that has one.
   func isFromState(_ stream: String, _ random: inout Random) -> Bool {
