@@ -180,7 +180,7 @@ import Testing
     try await withSourceThread { thread in
       let address = uniqueAddress()
       for (text, reason) in [
-        ("tcp:\(address)", "Connection refused"), ("tcp:localhost:\(address.port)", "Connection refused"),
+        ("tcp:\(address)", "Connection refused"), ("tcp:localhost:1", "Connection refused"),
         ("unix:/nonexistent/s", "No such file or directory"),
       ] {
         let taker = Taker(.unlimited)

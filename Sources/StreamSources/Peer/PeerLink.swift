@@ -25,8 +25,8 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     var registration: EventLoop.Registration?
     var watchesWriting = false
     var unwritten: ArraySlice<UInt8> = []
-    /// A write has failed. The last bytes of the other side may still be there.
-    var isWriteClosed = false
+    /// The errno of a write that has failed. The last bytes of the other side may still be there.
+    var writeError: CInt?
 
     init(_ descriptor: consuming OwnedDescriptor) { self.descriptor = descriptor }
   }
@@ -173,7 +173,9 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
         owner?.peerSent(byteCount: count)
         unsafe machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), at: EventLoop.monotonicTime)
       } else if count == 0 {
-        return .closed
+        // Over TCP, the first use of the socket shows whether the connection was made.
+        guard let error = socket.writeError, error != EPIPE, !machine.isAnswered else { return .closed }
+        return unreachable(error)
       } else if code != EAGAIN && code != EINTR {
         return machine.isAnswered ? .closed : unreachable(code)
       }
@@ -189,7 +191,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     guard let socket else { return }
     while true {
       if socket.unwritten.isEmpty { socket.unwritten = machine.takeOutput()[...] }
-      guard !socket.unwritten.isEmpty, !socket.isWriteClosed else { break }
+      guard !socket.unwritten.isEmpty, socket.writeError == nil else { break }
       let count = unsafe socket.unwritten.withUnsafeBytes {
         unsafe send(socket.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
       }
@@ -198,10 +200,10 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
       } else if errno == EAGAIN {
         break
       } else if errno != EINTR {
-        socket.isWriteClosed = true
+        socket.writeError = errno
       }
     }
-    if socket.isWriteClosed { socket.unwritten = [] }
+    if socket.writeError != nil { socket.unwritten = [] }
   }
 
   // MARK: The end
