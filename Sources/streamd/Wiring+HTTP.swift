@@ -1,3 +1,5 @@
+import Events
+import Reactive
 import ReplayLog
 import StreamProtocol
 import StreamSources
@@ -15,6 +17,34 @@ extension HTTPConfiguration {
     case .bearer(let token): bearer = token.content
     case .basic(let login): self.login = HTTPLogin(login)
     case nil: break
+    }
+  }
+}
+
+extension Configuration.HTTP {
+  /// As `Configuration.Source.publisher`.
+  /// - Parameters:
+  ///   - polled: where a poll resumes.
+  ///   - streamed: where a streaming response resumes.
+  func publisher(
+    for stream: Configuration.Stream, polled: SourceResumption, streamed: SourceResumption, admission: FetchAdmission?,
+    handover: SourceHandover?, refresh: SourceRefresh, on thread: SourceThread,
+    succeeded: @escaping @Sendable () -> Void,
+    progress: @escaping @Sendable (SourceProgress) -> Void, report: @escaping @Sendable (SourceReport) -> Void
+  ) -> AnyPublisher<EventBatch, Never> {
+    let request = HTTPConfiguration(self, of: stream)
+    switch fetching {
+    case .poll(let every):
+      return HTTPPoll(
+        request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: polled,
+        admission: admission, handover: handover, refresh: refresh, on: thread, succeeded: succeeded,
+        progress: progress, report: report
+      ).eraseToAnyPublisher()
+    case .stream(let format, let idleTimeout):
+      return HTTPStream(
+        request, format: format, form: eventForm, idleTimeout: idleTimeout, resumption: streamed, handover: handover,
+        refresh: refresh, on: thread, progress: progress, report: report
+      ).eraseToAnyPublisher()
     }
   }
 }

@@ -246,21 +246,9 @@ extension Configuration.Source {
         every: timer.every, leeway: timer.leeway, times: timer.times, resumption: SourceResumption(checkpoint: stored)
       ).eraseToAnyPublisher()
     case .http(let http):
-      let request = HTTPConfiguration(http, of: stream)
-      switch http.fetching {
-      case .poll(let every):
-        return HTTPPoll(
-          request, every: every, isJSON: stream.pollsJSON, phaseKey: stream.name, resumption: polled,
-          admission: admission, handover: handover, refresh: refresh, on: thread, succeeded: succeeded,
-          progress: progress, report: report
-        ).eraseToAnyPublisher()
-      case .stream(let format, let idleTimeout):
-        return HTTPStream(
-          request, format: format, form: http.eventForm, idleTimeout: idleTimeout,
-          resumption: SourceResumption { checkpoint(false) }, handover: handover, refresh: refresh, on: thread,
-          progress: progress, report: report
-        ).eraseToAnyPublisher()
-      }
+      return http.publisher(
+        for: stream, polled: polled, streamed: SourceResumption { checkpoint(false) }, admission: admission,
+        handover: handover, refresh: refresh, on: thread, succeeded: succeeded, progress: progress, report: report)
     case .webSocket(let socket):
       return WebSocketSource(
         WebSocketConfiguration(socket, of: stream), handover: handover, refresh: refresh, on: thread,
