@@ -461,6 +461,11 @@ struct ConfigurationErrorTests {
     #expect(errors(stream + "jq = \".[]\"") == [])
   }
 
+  @Test func theParsersMessagesHaveNoControlCharacters() {
+    let messages = errors("a = 1 \u{85}\n")
+    #expect(messages.count == 1 && messages.allSatisfy { $0.hasSuffix(#"saw '\u{0085}'"#) }, "\(messages)")
+  }
+
   @Test(arguments: [
     ("exec = {}", #": expected command, a list such as ["sensor", "--json"] (no shell is used), got none"#),
     (

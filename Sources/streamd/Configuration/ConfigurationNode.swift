@@ -1,5 +1,6 @@
 import CToml
 import FoundationEssentials
+import Systemd
 
 /// A value of any type in the file, and its line.
 struct ConfigurationNode: Sendable {
@@ -34,7 +35,7 @@ struct ConfigurationNode: Sendable {
       // A number that the parser quotes may be a secret without its quotation marks.
       let parts = message.split(separator: "'", omittingEmptySubsequences: false)
       let shown = parts.map { $0.count > 8 && $0.allSatisfy(\.isHexDigit) ? "…" : $0 }.joined(separator: "'")
-      throw unsafe .init(line: Int(outcome.line), column: Int(outcome.column), text: shown)
+      throw unsafe .init(line: Int(outcome.line), column: Int(outcome.column), text: shown.escapedForTerminal)
     }
     do {
       return try unsafe JSONDecoder().decode(Self.self, from: Data(bytes: json, count: outcome.json_length))
