@@ -104,6 +104,9 @@ class Client {
   /// Whether all its subscriptions wait for credit.
   var lacksCredit: Bool { false }
 
+  /// Whether a subscription to the stream waits for credit.
+  func lacksCredit(for stream: String) -> Bool { false }
+
   /// Its subscriptions to `$streams`.
   var catalogues: [Subscription] { [] }
 

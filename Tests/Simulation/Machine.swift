@@ -59,7 +59,10 @@ final class Machine {
     limits.neighbours = 1
     server = try StreamServer(
       limits: limits, restores: true, version: "1",
-      report: { [journal = journal!] in journal.write(Journal.Entry($0)) })
+      report: { [journal = journal!] in
+        if case .clientCutOff = $0 { Report.shared.count("clients cut off") }
+        journal.write(Journal.Entry($0))
+      })
     try server.start()
     if world.profile.hasOrigin {
       let thread = try SourceThread(transfersPerHost: 2)

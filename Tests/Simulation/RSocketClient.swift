@@ -250,6 +250,10 @@ class RSocketClient: Client {
 
   override var catalogues: [Subscription] { subscriptions.values.filter { $0.stream == "$streams" } }
 
+  override func lacksCredit(for stream: String) -> Bool {
+    subscriptions.values.contains { $0.stream == stream && $0.credit == 0 }
+  }
+
   override var lacksCredit: Bool { !subscriptions.isEmpty && subscriptions.values.allSatisfy { $0.credit == 0 } }
 
   override func ended() {

@@ -172,9 +172,11 @@ final class World {
     case .fireAndForget: orderly?.fireAndForget(to: random.pick(["p0", "p1"]), &random)
     case .noise: hostile?.sendNoise(&random)
     case .stopReading:
-      // The server sends such a client nothing, and learns late that it has gone.
+      // The server sends such a client nothing, and learns late that it has gone: perhaps when it cuts it off.
       let unnoticed = clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander && $0.lacksCredit }
-      (random.maybe(unnoticed) ?? orderly)?.stopReading()
+      let stalled = streams.filter { $0.blocks && machine.waits($0.name) }
+      let stalling = unnoticed.filter { client in stalled.contains { client.lacksCredit(for: $0.name) } }
+      (random.maybe(stalling) ?? random.maybe(unnoticed) ?? orderly)?.stopReading()
     case .halfClose:
       hostile?.shutDown(random.pick([CInt(SHUT_WR), CInt(SHUT_RD), CInt(SHUT_RDWR)]))
       orderly?.halfClose()
