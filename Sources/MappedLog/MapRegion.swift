@@ -201,20 +201,4 @@ import Synchronization
     unsafe wakeWord.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
     unsafe wake_all(wakeWord)
   }
-
-  /// Marks the region of a process that was killed, so that its readers ask for the next one. Has no effect on memory
-  /// that is not a region of this version.
-  package static func markReplaced(_ descriptor: consuming OwnedDescriptor) throws(SystemError) {
-    let memory = try SealedMemory(adopting: descriptor)
-    guard unsafe memory.bytes.count >= MapLayout.headerBytes,
-      unsafe memory.bytes.load(fromByteOffset: MapLayout.Offset.magic, as: UInt64.self) == MapLayout.magic,
-      unsafe memory.bytes.load(fromByteOffset: MapLayout.Offset.version, as: UInt32.self) == MapLayout.version
-    else { return }
-    let header = unsafe memory.bytes.baseAddress!
-    let state = unsafe (header + MapLayout.Offset.state).assumingMemoryBound(to: Atomic<UInt32>.self)
-    let wake = unsafe (header + MapLayout.Offset.wake).assumingMemoryBound(to: Atomic<UInt32>.self)
-    unsafe state.pointee.store(MapState.replaced.rawValue, ordering: .releasing)
-    unsafe wake.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
-    unsafe wake_all(wake)
-  }
 }

@@ -161,22 +161,6 @@ import Testing
       #expect(word.value == 0)
     }
   }
-
-  @Test func theNextProcessMarksARegion() throws {
-    let region = try makeRegion(events: 4, bytes: 4096)
-    Records.publish([1], to: region)
-    let reader = MapReader(region)
-    #expect(reader.next() != .nothing(.live) && reader.next() == .nothing(.live))
-    try MapRegion.markReplaced(OwnedDescriptor(dup(region.writableDescriptor)))
-    #expect(reader.next() == .nothing(.replaced))
-    // What is no region is left alone.
-    let other = try SealedMemory(name: "other", byteCount: 4096)
-    try MapRegion.markReplaced(OwnedDescriptor(dup(other.descriptor.raw)))
-    #expect(other.bytes.allSatisfy { $0 == 0 })
-    let growing = memfd_create("growing", MFD_CLOEXEC)
-    ftruncate(growing, 8192)
-    #expect(throws: SystemError.self) { try MapRegion.markReplaced(OwnedDescriptor(growing)) }
-  }
 }
 
 extension Int {
