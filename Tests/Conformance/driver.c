@@ -129,7 +129,7 @@ static uint64_t now(void) {
 }
 
 static void connect_to(void) {
-  int result = sdm_connect(&handle_of("connection")->connection, text("address", NULL));
+  int result = sdm_connect_with_token(&handle_of("connection")->connection, text("address", NULL), text("token", NULL));
   if (result < 0) print_failure("error", result == -EINVAL ? "invalid" : "connection-lost", strerror(-result));
   else puts("ok");
 }
@@ -256,7 +256,7 @@ int main(void) {
   };
   char *line = NULL;
   size_t room = 0;
-  puts("conformance 1 request last confirmed keepalive map");
+  puts("conformance 1 request last confirmed keepalive map token");
   fflush(stdout);
   while (getline(&line, &room, stdin) > 0) {
     const char *verb = parse(line);

@@ -63,7 +63,8 @@ class Driver:
         self.objects = {}
 
     def connect(self, words):
-        self.objects[words["connection"]] = streamd.connect(words["address"].decode())
+        self.objects[words["connection"]] = streamd.connect(
+            words["address"].decode(), token=words["token"].decode() if "token" in words else None)
         return "ok"
 
     def subscribe(self, words):
@@ -121,7 +122,7 @@ class Driver:
 
 def main():
     driver = Driver()
-    print("conformance 1 last confirmed keepalive map", flush=True)
+    print("conformance 1 last confirmed keepalive map token", flush=True)
     for line in sys.stdin:
         if line.strip() == "quit":
             print("ok", flush=True)

@@ -80,6 +80,23 @@ def nobody_listens(trial):
     reply.must_fail("connection-lost")
 
 
+@check("token")
+def token_of_a_connection(trial):
+    """a client with a token may do what the token may; without one or with another it is refused, and does not try again"""
+    trial.daemon.stop()
+    address = trial.daemon.begin_with_token("not-to-be-guessed-0123456789")
+    reader = trial.subscribe("secret", trial.connect(address, token="not-to-be-guessed-0123456789"), **ALL)
+    trial.daemon.publish("secret", *numbers(3))
+    must_be(reader.take(3), numbers(3))
+    trial.subscribe("secret", trial.connect(address)).must_end("access-denied")
+    number = trial.handle()
+    reply = trial.driver.ask("connect", connection=number, address=address, token="not-to-be-guessed-012345678x")
+    if reply.verb == "ok":
+        reply = trial.subscribe("secret", number, reconnect=True).next()
+    # A refused connection is of either kind.
+    reply.must_fail("connection-lost" if reply.text("kind") == "connection-lost" else "access-denied", "the token is not valid")
+
+
 # One value
 
 

@@ -139,10 +139,28 @@ def quote(symbol, **members):
 class Server(Daemon):
     """Its streams with `keep` stay over a kill."""
 
-    def begin(self, server=""):
+    def begin(self, server="", more="", credentials=None):
+        """`server` and `more`: more keys of that table, and further tables."""
         (self.folder / "state").mkdir(exist_ok=True)
-        streams = STREAMS + (MAPPED_STREAMS if serves_maps(self.program) else "")
-        self.start(streams.format(stranger=os.geteuid() + 1), f'{SERVER}\n{server}\nstate = "{self.folder}/state"\n')
+        streams = STREAMS + (MAPPED_STREAMS if serves_maps(self.program) else "") + more
+        self.start(
+            streams.format(stranger=os.geteuid() + 1), f'{SERVER}\n{server}\nstate = "{self.folder}/state"\n', credentials)
+
+    def begin_with_token(self, token):
+        """Serves tokens, of which `token` alone may read the stream `secret`. Returns the address over TCP."""
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        self.begin(f'listen = ["127.0.0.1:{port}"]', """
+[streams.secret]
+publish = true
+read = ["uid:{stranger}"]
+[[tokens]]
+name = "reader"
+credential = "reader"
+read = ["secret"]
+""", {"reader": token})
+        return f"tcp:127.0.0.1:{port}"
 
     def reload_without(self, stream):
         """Removes a stream from the configuration."""
@@ -361,9 +379,9 @@ class Trial:
         self.handles += 1
         return str(self.handles)
 
-    def connect(self, address=None):
+    def connect(self, address=None, **words):
         number = self.handle()
-        self.driver.ask("connect", connection=number, address=address or self.proxy.path).must_be("ok")
+        self.driver.ask("connect", connection=number, address=address or self.proxy.path, **words).must_be("ok")
         return number
 
     def subscribe(self, stream, connection=None, window=16, **options):

@@ -203,8 +203,9 @@ final class Driver {
   func reply(to command: Command) throws -> String {
     switch command.verb {
     case "connect":
+      let token = command.has("token") ? command.text("token") : nil
       connections[command.text("connection")] = try StreamConnection(
-        socket: command.text("address"), keepaliveInterval: .milliseconds(300))
+        socket: command.text("address"), token: { token }, keepaliveInterval: .milliseconds(300))
     case "subscribe": try subscribe(command)
     case "map": return try map(command)
     case "request":
@@ -277,7 +278,7 @@ func send(_ line: String) {
   fflush(nil)
 }
 
-send("conformance 1 request last first keepalive map")
+send("conformance 1 request last first keepalive map token")
 let driver = Driver()
 while let line = readLine(), line != "quit" {
   do {
