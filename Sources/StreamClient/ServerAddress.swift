@@ -5,10 +5,17 @@ enum ServerAddress {
   case unix(String)
   case tcp(InternetAddress)
 
-  /// - Parameter text: the path of a Unix socket, or an address of TCP; `localhost:` is `127.0.0.1:`.
+  /// - Parameter text: the path of a Unix socket, or an address of TCP; `localhost:` is `127.0.0.1:`. As for other
+  ///   clients, `unix:` and `tcp:` may precede.
   init(_ text: String) {
-    let numeric = text.hasPrefix("localhost:") ? "127.0.0.1:" + text.dropFirst("localhost:".count) : text
-    self = InternetAddress(numeric).map { .tcp($0) } ?? .unix(text)
+    if text.hasPrefix("unix:") {
+      self = .unix(String(text.dropFirst("unix:".count)))
+      return
+    }
+    var numeric = text[...]
+    if numeric.hasPrefix("tcp:") { numeric = numeric.dropFirst("tcp:".count) }
+    if numeric.hasPrefix("localhost:") { numeric = "127.0.0.1:" + numeric.dropFirst("localhost:".count) }
+    self = InternetAddress(String(numeric)).map { .tcp($0) } ?? .unix(text)
   }
 
   /// The address for messages.

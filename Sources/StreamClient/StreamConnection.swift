@@ -16,7 +16,7 @@ public final class StreamConnection: Sendable {
 
   /// - Parameters:
   ///   - path: path of the Unix socket, at most 107 bytes, or an address of TCP, which is numeric or `localhost`:
-  ///     `127.0.0.1:7878`, `[::1]:7878`. First used by the first request.
+  ///     `127.0.0.1:7878`, `[::1]:7878`. `unix:` or `tcp:` may precede. First used by the first request.
   ///   - token: returns the token for a server over TCP, if it has one; called on the loop for each connection, so that a
   ///     new token is used after the loss of a connection.
   ///   - loop: the loop that runs the connection and delivers every value; its owner starts it. `nil`: a background

@@ -24,14 +24,16 @@ import Testing
     }
   }
 
-  @Test func aSocketWithoutAServerIsCannotConnect() async throws {
+  @Test(arguments: ["", "unix:"]) func aSocketWithoutAServerIsCannotConnect(kind: String) async throws {
     let path = "/tmp/streamd-test-there-is-no-such-folder/s"
-    let probe = try StreamConnection(socket: path).stream("s").probe(1)
+    let probe = try StreamConnection(socket: kind + path).stream("s").probe(1)
     #expect(await probe.next() == .failed(.cannotConnect(SystemError("connect", path, code: ENOENT))))
   }
 
-  @Test func localhostIsAnAddress() async throws {
-    let probe = try StreamConnection(socket: "localhost:1").stream("s").probe(1)
+  @Test(arguments: ["localhost:1", "tcp:localhost:1", "tcp:127.0.0.1:1"]) func localhostIsAnAddress(
+    text: String
+  ) async throws {
+    let probe = try StreamConnection(socket: text).stream("s").probe(1)
     #expect(await probe.next() == .failed(.cannotConnect(SystemError("connect", "127.0.0.1:1", code: ECONNREFUSED))))
   }
 
