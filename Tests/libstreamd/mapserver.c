@@ -4,6 +4,7 @@
  *   fill COUNT SIZE      events of SIZE bytes, in batches
  *   replace LOST         a new generation, before which LOST events were lost
  *   end                  the stream completes
+ *   refuse COUNT         the next requests for the map, as a daemon with too many maps on their way
  *   cut                  closes all connections */
 #include "internal.h"
 #include "writer.h"
@@ -23,6 +24,7 @@ static struct client {
 static struct shape shape = {.slots = 1 << 17, .ring_bytes = 32 << 20, .generation = 1, .epoch = 1, .has_page = true};
 static struct writer writer;
 static bool has_ended;
+static unsigned long long refusals; /* to come */
 
 static void send_all(struct client *c, const int *descriptors, size_t count) {
   union {
@@ -64,6 +66,12 @@ static void reply(struct client *c, uint32_t id, const char *stream, const char 
   if (strcmp(stream, "quotes") != 0) {
     snprintf(text, sizeof text, strcmp(stream, "plain") == 0 ? "\"%s\" is not mapped" : "no stream named \"%s\"", stream);
     frame_error(&c->output, id, strcmp(stream, "plain") == 0 ? 0x204 : 0x202, text);
+    send_all(c, NULL, 0);
+    return;
+  }
+  if (refusals) {
+    refusals--;
+    frame_error(&c->output, id, 0x202, "uid 0 has 0 maps that it has not received, with 0 of 128 left");
     send_all(c, NULL, 0);
     return;
   }
@@ -161,6 +169,7 @@ static void obey(const char *line) {
   else if (strcmp(verb, "fill") == 0) fill(one, two);
   else if (strcmp(verb, "replace") == 0) replace(one);
   else if (strcmp(verb, "end") == 0) end_stream();
+  else if (strcmp(verb, "refuse") == 0) refusals = one;
   else for (struct client *c = clients; c < clients + CLIENTS; c++) if (c->socket >= 0) forget(c);
   puts("ok");
   fflush(stdout);

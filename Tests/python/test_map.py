@@ -113,6 +113,12 @@ def test_starts_and_refusals(server, c):
         c.map("quotes", start="new", since=1)
 
 
+def test_a_first_map_is_asked_for_again_while_the_daemon_has_too_many(server, c):
+    server.do("add 1")
+    server.do("refuse 3")
+    assert c.map("quotes").next(30).id == 1
+
+
 def test_an_overtaken_reader_is_told_or_ends(server, c):
     server.do("add 1")
     skipping, failing = c.map("quotes"), c.map("quotes", on_lag="fail")
