@@ -376,7 +376,14 @@ final class World {
 
   /// - Parameter name: of a stream to which clients publish; nil: any.
   private func publish(to name: String? = nil) {
-    let stream = name ?? random.pick(["p0", "p1"])
+    // Often to one without room, where values wait.
+    let full = ["p0", "p1"].filter { machine.waits($0) }
+    let stream = name ?? random.pick(full.isEmpty || random.chance(50) ? ["p0", "p1"] : full)
+    // Most clients over HTTP read a response that does not end, and publish nothing meanwhile.
+    if profile.someProtocol(&random) == .http, random.chance(50), clients.count < profile.clients + 4 {
+      connect(as: .random(&random), .http)?.publish(to: stream, nil, &random)
+      return
+    }
     let idle = publishers.filter { $0.connection == nil && !$0.isOfOneRun }
     // A named one speaks RSocket.
     if random.chance(profile.prefersHTTP ? 10 : 50), let publisher = random.maybe(idle) {
