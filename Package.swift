@@ -221,6 +221,9 @@ let threadTests = [
   "StreamSourcesTests": ["PipelineTests"],
 ]
 
+/// The gate builds it for release alone, in a step of its own.
+if Context.environment["STREAMD_OPTIMISED"] != nil { package.targets.removeAll { $0.name == "allocations" } }
+
 /// Builds of a part of the tests: `STREAMD_TESTS` has the names of their targets, separated by `|`, or is `threads`; if it is
 /// empty, the package has the products alone.
 if let chosen = Context.environment["STREAMD_TESTS"] {
