@@ -36,6 +36,25 @@ import Testing
     }
   }
 
+  @Test(arguments: [
+    ("127.0.0.1 port 3128 after 0 ms", "the environment's proxy 127.0.0.1:3128"),
+    ("example.org port 3128 after 0 ms", "the environment's proxy example.org:3128"),
+    ("Example.org port 8080 after 0 ms", nil), ("example.org", nil),
+  ])
+  func aProxyOfTheEnvironmentThatCannotBeReachedIsNamed(place: String, name: String?) throws {
+    var request = UpstreamRequest(url: try HTTPURL("http://example.org:8080/"), userAgent: "test")
+    let detail = "Failed to connect to \(place): Couldn't connect to server"
+    #expect(request.proxyOfEnvironment(in: detail, insteadOf: request.url.origin) == name)
+    request.route = .direct
+    #expect(request.proxyOfEnvironment(in: detail, insteadOf: request.url.origin) == nil)
+  }
+
+  @Test func aServerWithAnIPv6AddressIsNoProxy() throws {
+    let request = UpstreamRequest(url: try HTTPURL("http://[::1]:8080/"), userAgent: "test")
+    let detail = "Failed to connect to ::1 port 8080 after"
+    #expect(request.proxyOfEnvironment(in: detail, insteadOf: request.url.origin) == nil)
+  }
+
   @Test func httpsUsesATunnelThroughTheProxy() async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: upstream.lockedProxy, login: HTTPLogin(user: "me", password: "proxy pass"))

@@ -68,7 +68,8 @@ struct HTTPFailure: Error, Equatable {
       var error = 0
       unsafe curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
       let reason = unsafe error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
-      return HTTPFailure("could not connect to \(proxy.map { named($0) } ?? place)\(reason)")
+      let other = proxy.map { named($0) } ?? request.proxyOfEnvironment(in: detail, insteadOf: hop.origin)
+      return HTTPFailure("could not connect to \(other ?? place)\(reason)")
     case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not reply with HTTP")
     case CURLE_PROXY: return HTTPFailure("\(named(proxy)) rejected the request")
     case CURLE_OPERATION_TIMEDOUT:
@@ -116,7 +117,7 @@ struct HTTPFailure: Error, Equatable {
     }
   }
 
-  /// Named only if the configuration sets it; curl reads the environment's proxy itself.
+  /// Named only if the configuration sets it. libcurl reads the environment's proxy itself.
   private static func named(_ proxy: HTTPProxy?) -> String {
     "the proxy" + (proxy.map { " " + $0.authority } ?? "")
   }

@@ -65,3 +65,22 @@ public struct HTTPLogin: Sendable, Equatable {
     return nil
   }
 }
+
+extension UpstreamRequest {
+  /// The proxy to which a request would have connected, because the environment names it.
+  ///
+  /// - Parameters:
+  ///   - detail: libcurl's text, `Failed to connect to HOST port PORT after…` (its `connect.c`).
+  ///   - origin: the server that was meant.
+  /// - Returns: nil if it is that server, or if the text is another one.
+  func proxyOfEnvironment(in detail: String, insteadOf origin: HTTPURL.Origin) -> String? {
+    guard case .environment = route, unixSocket == nil,
+      let start = detail.firstRange(of: "Failed to connect to ")?.upperBound,
+      let end = detail[start...].firstRange(of: " port ")
+    else { return nil }
+    let (host, port) = (detail[start..<end.lowerBound], detail[end.upperBound...].prefix(while: \.isNumber))
+    let hosts = [host.lowercased(), "[\(host.lowercased())]"]
+    let isServer = port == origin.port && hosts.contains(origin.host.lowercased())
+    return isServer ? nil : "the environment's proxy \(host):\(port)"
+  }
+}
