@@ -79,7 +79,7 @@ struct FeedEntries {
       switch missed {
       case .known(let count): "\(counted(Int(clamping: count), "event")) of \(stream), not read in time"
       case .unknown: "an unknown number of events of \(stream), not read in time"
-      case .possible: "perhaps some of \(stream), whose buffer begins anew"
+      case .possible: "perhaps some of \(stream), in which the last event that was read is not there any more"
       }
     return [loss(losses.failed(reason, at: now), reason)]
   }

@@ -119,7 +119,7 @@ import Testing
       if isGap { break }
     }
     #expect(isGap)
-    #expect(b.logs("events missed: perhaps some of \"s\" of \(address), whose buffer begins anew"))
+    #expect(b.logs("events missed: perhaps some of \"s\" of \(address), in which the last event that was read"))
     #expect(await b.stop() == 0)
     #expect(await a.stop() == 0)
   }
