@@ -79,9 +79,9 @@ extension FleetMachine {
       otherHosts: shard.otherHosts(shared, at: now, nameOfLeader: name))
   }
 
-  /// When `tick` is due; nil: never.
+  /// When `tick` is due, or an earlier time; nil: never.
   package var deadline: UInt64? {
-    guard isStarted, let deadline = shards.values.map(\.deadline).min(), deadline < .max else { return nil }
-    return deadline
+    let deadline = shards.values.reduce(.max) { min($0, $1.deadline) }
+    return isStarted && deadline < .max ? deadline : nil
   }
 }

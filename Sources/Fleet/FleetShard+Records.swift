@@ -83,11 +83,11 @@ extension FleetShard {
   }
 
   /// Confirms the published batch if the stream's head has its number.
-  func confirm(_ name: String) -> [Action] {
-    guard let stream = streams[name], let record = stream.published,
-      heads[name]?.number(of: host.bytes) ?? 0 >= record.number
-    else { return [] }
+  func confirm(_ stream: SharedStream) -> [Action] {
+    guard let record = stream.published, heads[stream.name]?.number(of: host.bytes) ?? 0 >= record.number else {
+      return []
+    }
     (stream.published, stream.sendAgainAt) = (nil, .max)
-    return [.stored(stream: name)]
+    return [.stored(stream: stream.name)]
   }
 }

@@ -9,6 +9,8 @@ final class FleetShard {
   let settings: FleetSettings
   var machine: ShardMachine
   var streams: [String: SharedStream] = [:]
+  /// When a stream is due.
+  private let due = FirstDueTime()
   var heads: [String: StreamHead] = [:]
   /// On a leader, the heads after the records that are under way.
   var ahead: [String: StreamHead] = [:]
@@ -27,6 +29,8 @@ final class FleetShard {
   private var signOfLifeAt: UInt64 = 0
   /// When a leader in doubt may append a sign of life, to find out whether it still leads.
   private var askAt: UInt64 = 0
+  /// Whether a record had another definition than the one before, and `weigh` was not called since.
+  private var isUnweighed = false
   /// Whether the entry that is being applied came from the tail.
   private var isTail = false
 
@@ -52,29 +56,31 @@ final class FleetShard {
 
   var host: HostID { settings.host }
 
-  /// When `tick` is due.
-  var deadline: UInt64 {
-    streams.values.reduce(min(machine.deadline ?? .max, isLeading ? signOfLifeAt : .max)) { min($0, $1.deadline) }
-  }
+  /// When `tick` is due, or an earlier time. Asked after each input.
+  var deadline: UInt64 { min(machine.deadline ?? .max, isLeading ? signOfLifeAt : .max, due.time) }
 
   func start(at now: UInt64) -> [Action] { perform(machine.start(resumingAt: reached), at: now) }
   func reconnected(at now: UInt64) -> [Action] { perform(machine.reconnected(), at: now) }
   func leave(at now: UInt64) -> [Action] { perform(machine.leave(at: now), at: now) }
 
   func tick(at now: UInt64, wallTime: UInt64) -> [Action] {
+    if isUnweighed { weigh() }
     var actions = proceed(machine.tick(at: now), at: now)
+    guard due.time <= now else { return actions }
+    due.reset()
     for stream in streams.values {
       if stream.askAgainAt <= now { actions += askAgain(stream, at: now) }
       if stream.tellAt <= now { actions += tell(stream, at: now) }
       if stream.sendAgainAt <= now { actions += sendOut(stream, at: now, wallTime: wallTime) }
       if stream.compareAt <= now { actions += compare(stream, at: now) }
+      due.lower(to: stream.deadline)
     }
     return actions
   }
 
   /// Adds a stream, or changes its definition.
   func set(_ definition: FleetMachine.Stream) {
-    let stream = streams[definition.name] ?? SharedStream(definition)
+    let stream = streams[definition.name] ?? SharedStream(definition, due)
     if stream.definition.definition != definition.definition { stream.others = [:] }
     stream.definition = definition
     stream.compareAt = 0
@@ -90,6 +96,7 @@ final class FleetShard {
       guard let stream = streams[head.stream]?.definition else { return true }
       return !stream.canLead || stream.definition != head.definition
     }
+    isUnweighed = false
     machine.claimDelay = isOther ? settings.times.lease + settings.times.leaseSpread : 0
   }
 
@@ -204,6 +211,7 @@ final class FleetShard {
     heads = Dictionary(
       new.map { head in
         var head = head
+        head.stream = streams[head.stream]?.name ?? head.stream  // one copy of the name
         if let last = former[head.stream], last.scheduledAt == head.scheduledAt { head.heardAt = last.heardAt }
         return (head.stream, head)
       }
@@ -216,7 +224,7 @@ final class FleetShard {
     var actions: [Action] = isGap ? [.report(.missed(shard: index))] : []
     for head in new {
       if let last = former[head.stream], last.nextID < head.nextID { actions.append(.report(.newEpoch(head.stream))) }
-      actions += confirm(head.stream)
+      if let stream = streams[head.stream] { actions += confirm(stream) }
     }
     // A new leader knows neither the hosts that wait nor the batches that were sent to the former leader.
     guard leader != machine.leader else { return actions }
@@ -234,47 +242,45 @@ final class FleetShard {
     byteCount += bytes.count
     defer { if machine.isSettled { ahead = [:] } }
     guard !bytes.isEmpty else { return [] }
-    guard let record = try? RecordFields.read(FleetRecord.self, from: bytes[...]), note(record, at: now) else {
+    guard let record = try? RecordFields.read(FleetRecord.self, from: bytes[...]) else {
       return [.report(.damaged(shard: index))]
     }
-    return store(record, at: position) + confirm(record.stream)
+    let stream = streams[record.stream]
+    guard let next = note(record, of: stream, at: now) else { return [.report(.damaged(shard: index))] }
+    guard let stream else { return [] }
+    return store(record, in: stream, next: next, at: position) + confirm(stream)
   }
 
   /// Applies a record to the head of its stream.
-  /// - Returns: false, without any effect, if no host writes such a record.
-  private func note(_ record: FleetRecord, at now: UInt64) -> Bool {
-    let count = UInt64(record.events.count)
-    var head = heads[record.stream] ?? StreamHead(stream: record.stream)
-    // Ids only rise: no host writes a record with lower ones.
-    guard settings.shard(of: record.stream) == index, record.firstID < Self.idLimit - count,
-      count == 0 || record.firstID >= head.nextID
-    else { return false }
-    if count > 0 { head.nextID = record.firstID + count }
-    let isOther = head.definition != record.definition
-    head.definition = record.definition
-    // A record without events and checkpoint has a Retry-After alone, and no batch.
-    if count > 0 || record.events.checkpoint != nil { head.time = record.time }
-    (head.schedule, head.scheduledAt, head.heardAt) = (record.schedule, record.time, isTail ? now : nil)
-    head.checkpoint = record.events.checkpoint ?? head.checkpoint
-    if !record.sender.isEmpty { head.note(record.sender, number: record.number) }
-    heads[record.stream] = head
-    if isOther {
-      weigh()
-      streams[record.stream]?.leaderDefinition = nil
-      streams[record.stream]?.compareAt = now
+  /// - Returns: the stream's next id; nil, without any effect, if no host writes such a record.
+  private func note(_ record: FleetRecord, of stream: SharedStream?, at now: UInt64) -> UInt64? {
+    guard settings.shard(of: record.stream) == index, record.firstID < Self.idLimit - UInt64(record.events.count) else {
+      return nil
     }
-    return true
+    let name = stream?.name ?? record.stream
+    let noted = heads[name, default: StreamHead(stream: name)].note(record, heardAt: isTail ? now : nil)
+    if noted?.isOther == true { noteOtherDefinition(record, of: stream, at: now) }
+    return noted?.next
   }
 
-  /// Stores a record, after its head, if this host has the stream.
-  private func store(_ record: FleetRecord, at position: ShardPosition) -> [Action] {
-    guard let stream = streams[record.stream] else { return [] }
+  /// A record has another definition than the one before. Many such records may follow each other: the next tick weighs
+  /// them. Until then no claim is delayed, so that the tick is not late.
+  private func noteOtherDefinition(_ record: FleetRecord, of stream: SharedStream?, at now: UInt64) {
+    (isUnweighed, machine.claimDelay) = (true, 0)
+    stream?.leaderDefinition = nil
+    if record.definition != stream?.definition.definition { stream?.compareAt = now }
+  }
+
+  /// Stores a record, after its head.
+  /// - Parameter next: the stream's next id after it.
+  private func store(_ record: FleetRecord, in stream: SharedStream, next: UInt64, at position: ShardPosition)
+    -> [Action]
+  {
     // This host has stored each record that it has read, unless its log has lost the end.
     let wasRead = reached.map { (position.epoch, position.sequence) <= ($0.epoch, $0.sequence) } ?? false
     let newest = wasRead ? reached ?? position : position
     reached = newest
     let end = stream.definition.end
-    let next = heads[record.stream]?.nextID ?? 0
     stream.definition.end.raise(to: next)
     let isConflict = !record.events.isEmpty && record.firstID < end && !wasRead
     let conflict: [Action] = isConflict ? [.report(.conflict(stream.name))] : []

@@ -265,12 +265,12 @@ package struct ShardMachine {
 
   /// When `tick` is due; nil: never.
   var deadline: UInt64? {
-    if role == .stopped { return nil }
-    var deadlines: [UInt64] = []
-    if let retryAt { deadlines.append(retryAt) }
-    if role == .leading { deadlines.append(nextHeartbeat) }
-    if role == .following, position != nil, canLead, !isReading, retryAt == nil { deadlines.append(claimTime) }
-    return deadlines.min()
+    switch role {
+    case .stopped: nil
+    case .leading: min(retryAt ?? .max, nextHeartbeat)
+    case .following where position != nil && canLead && !isReading: retryAt ?? claimTime
+    case .following, .gathering, .claiming: retryAt
+    }
   }
 
   /// When the host claims the shard, unless it hears a leader before.

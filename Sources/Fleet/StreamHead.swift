@@ -34,6 +34,23 @@ struct StreamHead: Equatable {
   /// The number of a sender's last batch that is stored; 0: none is known.
   func number(of sender: [UInt8]) -> UInt64 { senders.last { $0.host == sender }?.number ?? 0 }
 
+  /// Takes over what a record says.
+  /// - Parameter now: when the tail brought it; nil: it came in another way.
+  /// - Returns: the next event's id, and whether the record before had another definition; nil, without any effect, if
+  ///   ids would fall: no host writes such a record.
+  mutating func note(_ record: FleetRecord, heardAt now: UInt64?) -> (next: UInt64, isOther: Bool)? {
+    guard record.events.isEmpty || record.firstID >= nextID else { return nil }
+    if !record.events.isEmpty { nextID = record.firstID + UInt64(record.events.count) }
+    let isOther = definition != record.definition
+    definition = record.definition
+    // A record without events and checkpoint has a Retry-After alone, and no batch.
+    if !record.events.isEmpty || record.events.checkpoint != nil { time = record.time }
+    (schedule, scheduledAt, heardAt) = (record.schedule, record.time, now)
+    if let checkpoint = record.events.checkpoint { self.checkpoint = checkpoint }
+    if !record.sender.isEmpty { note(record.sender, number: record.number) }
+    return (nextID, isOther)
+  }
+
   mutating func note(_ sender: [UInt8], number: UInt64) {
     senders.removeAll { $0.host == sender }
     if senders.count == Self.senderCount { senders.removeFirst() }

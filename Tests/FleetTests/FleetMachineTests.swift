@@ -77,6 +77,27 @@ import Testing
     #expect(others(at: 41 * Self.second) == [])
   }
 
+  @Test func aHostWithAnotherDefinitionThanTheLastRecordLetsOthersClaimTheShardBefore() throws {
+    let heads = ShardHeads([StreamHead]()).bytes()
+    let claim = ShardEntry(epoch: 1, former: 0, content: .claim(.init(host: .random(), heads: heads))).bytes
+    let record = FleetRecord(stream: "s", definition: 1, firstID: 1, time: 1, events: [[1]])
+    let part = ShardEntry.Part(term: 1, isLast: true, bytes: RecordFields.bytes(of: record))
+    let entry = ShardEntry(epoch: 1, former: ShardEntry.checksum(of: claim), content: .part(part)).bytes
+    _ = machine.setStreams([stream(2)], at: 0)
+    _ = machine.connected(at: 0)
+    _ = machine.answer(.findClaim(FleetClaim.found(claim, sequence: 1)), shard: 0, at: 0, wallTime: 0)
+    let end = FleetEntries(entries: [], first: 1, last: 1)
+    _ = machine.answer(.read(after: 1, end), shard: 0, at: 0, wallTime: 0)
+    #expect(machine.received(entry, shard: 0, at: 2, now: 0).count == 1)
+    var now: UInt64 = 0
+    while now < 20 * Self.second, let due = machine.deadline {
+      now = max(now, due)
+      let actions = machine.tick(at: now, wallTime: 1000)
+      if actions.contains(.ask(.gather, shard: 0)) { break }
+    }
+    #expect((8 * Self.second)...(10 * Self.second) ~= now, "\(now)")
+  }
+
   @Test func aClaimLeavesOutTheLargestCheckpointsOnly() throws {
     let heads = (0..<300).map { number in
       var head = StreamHead(stream: "\(number)", time: 1)

@@ -268,6 +268,7 @@ struct FleetSimulation {
         violations.append("host \(index) may fetch \(stream), and its log stores nothing")
       }
     }
+    checkDeadline(of: hosts[index].machine)
     guard let deadline = hosts[index].machine.deadline, deadline < hosts[index].tickAt else { return }
     hosts[index].tickAt = deadline
     network.enqueue(.tick, to: index, after: deadline - min(now, deadline))
@@ -410,6 +411,12 @@ struct FleetSimulation {
   }
 
   // MARK: What must hold
+
+  /// No stream is due before its host says so.
+  private mutating func checkDeadline(of machine: FleetMachine) {
+    let due = machine.shards.values.flatMap(\.streams.values).map(\.deadline).min() ?? .max
+    if machine.isStarted, machine.deadline ?? .max > due { violations.append("a stream is due at \(due), and no tick") }
+  }
 
   private mutating func store(
     _ batch: EventBatch, in stream: String, _ firstID: UInt64, _ time: UInt64, _ position: ShardPosition, by index: Int
