@@ -215,8 +215,10 @@ package final class FleetMachine {
   // MARK: Messages
 
   /// This host's answer to a question for its position; nil for a shard that it does not follow.
-  package func positionAnswer(shard index: Int) -> [UInt8]? {
-    (shards[index]?.position).map { RecordFields.bytes(of: $0) }
+  package func positionAnswer(shard index: Int, at now: UInt64) -> [UInt8]? {
+    guard let shard = shards[index] else { return nil }
+    shard.machine.asked(at: now)
+    return RecordFields.bytes(of: shard.position)
   }
 
   /// A message to `heartbeats`.

@@ -105,6 +105,8 @@ package struct ShardMachine {
     /// by rendezvous hashing, the smaller the part.
     package var lease: UInt64 = 3_000_000_000
     package var leaseSpread: UInt64 = 2_000_000_000
+    /// A host that was asked for its position leaves this time to the host that asked, and is about to claim the shard.
+    package var yield: UInt64 = 1_000_000_000
     package var heartbeat: UInt64 = 1_000_000_000
     /// The time before a failed request is tried again.
     package var retry: UInt64 = 250_000_000
@@ -190,6 +192,8 @@ package struct ShardMachine {
   var heardAt: UInt64
   /// `heardAt` before the host first tried to claim the shard since; nil: it has not tried.
   var silentSince: UInt64?
+  /// Until when another host may claim the shard alone: it has asked for this host's position.
+  var yieldEnd: UInt64 = 0
   /// The last sequence number of a log that was found without a claim.
   var emptyLast: UInt64?
   var resumption: Resumption?
@@ -275,7 +279,7 @@ package struct ShardMachine {
 
   /// When the host claims the shard, unless it hears a leader before.
   var claimTime: UInt64 {
-    heardAt &+ times.lease &+ UInt64(Double(times.leaseSpread) * (1 - weight)) &+ claimDelay
+    max(heardAt &+ times.lease, yieldEnd) &+ UInt64(Double(times.leaseSpread) * (1 - weight)) &+ claimDelay
   }
 
   /// Since when the host does not know whether it has the log's last entry: it hears no leader, or leads and has no
@@ -472,7 +476,7 @@ package struct ShardMachine {
     guard role != .stopped, position == nil else { return [] }
     if let former = resumption?.position { note(lost: former) }
     resumption = nil
-    guard canLead else {
+    guard canLead, now >= yieldEnd else {
       retryAt = now + times.retry
       return []
     }
@@ -519,6 +523,10 @@ package struct ShardMachine {
     let heads = hasAll ? answer.heads : answer.newHeads
     return submit(.claim(ShardEntry.Claim(host: host, heads: heads)), epoch: hasAll ? epoch : epoch + 1, at: now)
   }
+
+  /// A host asks for this host's position: it is about to claim the shard. In a large fleet many hosts would otherwise
+  /// do so before they learn of its claim, and each asks all hosts.
+  mutating func asked(at now: UInt64) { if role == .following { yieldEnd = now &+ times.yield } }
 
   /// A heartbeat of another host.
   mutating func hear(_ heartbeat: Heartbeat, at now: UInt64) -> [Output] {

@@ -377,7 +377,7 @@ struct FleetSimulation {
       let claim = place.map { FleetClaim.found(entries[shard][$0], sequence: UInt64($0 + 1)) }
       answer(host, .answer(.findClaim(claim ?? FleetClaim.none(last: UInt64(count))), shard: shard))
     case .gather(let shard, let host):
-      let answers = reachable.compactMap { $0.machine.positionAnswer(shard: shard) }
+      let answers = reachable.compactMap { $0.machine.positionAnswer(shard: shard, at: now) }
       let newest = FleetNewest(last: UInt64(entries[shard].count), entry: entries[shard].last)
       answer(host, .answer(.gather(answers, newest), shard: shard))
     case .interest(let stream, let host):

@@ -26,6 +26,39 @@ import Testing
     #expect(machine.staleSince(at: 70 * second) == 61 * second)
   }
 
+  // MARK: Hosts that claim at the same time
+
+  @Test func aHostLeavesAClaimToTheHostThatAsksForItsPosition() throws {
+    let leader = try #require(HostID([UInt8](repeating: 1, count: 16)))
+    let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
+    let claim = ShardEntry(epoch: 1, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: [])))
+    var machine = ShardMachine(host: host, weight: 1, now: 0)
+    _ = machine.start()
+    _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
+    _ = machine.read(after: 1, [], first: 1, last: 1, at: 0)
+    let due = try #require(machine.deadline)
+    machine.asked(at: due - 1)
+    #expect(machine.tick(at: due) == [] && machine.deadline == due - 1 + machine.times.yield)
+    // No claim has come.
+    let next = due - 1 + machine.times.yield
+    #expect(machine.tick(at: next) == [.ask(.gather)])
+    // The question of this host comes back to it.
+    machine.asked(at: next)
+    _ = machine.readFailed(at: next)
+    #expect(machine.yieldEnd == next)
+  }
+
+  @Test func aHostLeavesTheFirstClaimToTheHostThatAsksForItsPosition() throws {
+    let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
+    var machine = ShardMachine(host: host, weight: 1, now: 0)
+    _ = machine.start()
+    machine.asked(at: 0)
+    #expect(machine.foundNoClaim(last: 0, at: 1) == [])
+    let due = try #require(machine.deadline)
+    #expect(machine.tick(at: due) == [.ask(.findClaim)])
+    #expect(machine.foundNoClaim(last: 0, at: machine.times.yield) == [.ask(.gather)])
+  }
+
   // MARK: A log that has lost entries
 
   @Test(arguments: [(1, 3), (2, 1)] as [(epoch: UInt64, sequence: UInt64)])

@@ -243,7 +243,9 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     let shards = Set(machine.shardIndices)
     for shard in answered.subtracting(shards) { engine.unsubscribe(from: .positions(shard: shard)) }
     for shard in shards.subtracting(answered) {
-      engine.subscribe(to: .positions(shard: shard)) { [weak self] _ in self?.machine.positionAnswer(shard: shard) }
+      engine.subscribe(to: .positions(shard: shard)) { [weak self] _ in
+        self?.machine.positionAnswer(shard: shard, at: EventLoop.monotonicNow())
+      }
     }
     answered = shards
   }
