@@ -135,7 +135,7 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
     .testTarget(
-      name: "FleetTests", dependencies: ["Events", "Fleet", "TaggedFields", "TestSupport"],
+      name: "FleetTests", dependencies: ["CLinux", "Events", "Fleet", "TaggedFields", "TestSupport"],
       swiftSettings: settings + optimised),
     .testTarget(
       name: "JetStreamTests", dependencies: ["Fleet", "JetStream", "StreamRuntime", "TestSupport"],

@@ -79,7 +79,7 @@ struct FleetSimulation {
   /// The shards of which a leader was cut off, and has waited in vain for the answer to an append.
   private(set) var unansweredCount = 0
   private var hosts: [Host] = []
-  private var entries: [[[UInt8]]]
+  private var shardLogs: [SimulatedLog]
   private var nextEvent: UInt64 = 1
   /// Every event under its id, on whatever host.
   private var events: [String: [UInt64: Event]] = [:]
@@ -99,7 +99,7 @@ struct FleetSimulation {
 
   init(seed: UInt64, hostCount: Int = 3, faults: Faults) {
     network = SimulatedNetwork(seed: seed, hostCount: hostCount, faults: faults)
-    entries = Array(repeating: [], count: Self.shardCount)
+    shardLogs = Array(repeating: SimulatedLog(), count: Self.shardCount)
     for index in 0..<hostCount {
       let id = hostID()
       hosts.append(Host(machine: Self.machine(id), id: id))
@@ -352,44 +352,29 @@ struct FleetSimulation {
     switch message.content {
     case .append(_, _, _, _, from: cut?.host), .gather(_, from: cut?.host), .interest(_, from: cut?.host): break
     case .append(let bytes, let shard, let after, let attempt, let host):
-      let last = UInt64(entries[shard].count)
-      guard after == last else {
-        return answer(host, .answer(.append(attempt: attempt, .refused(last: last)), shard: shard))
-      }
-      entries[shard].append(bytes)
-      answer(host, .answer(.append(attempt: attempt, .stored), shard: shard))
-      for other in hosts.indices { network.post(.tail(bytes, shard: shard, last + 1), to: other) }
+      let result = shardLogs[shard].append(bytes, after: after)
+      answer(host, .answer(.append(attempt: attempt, result), shard: shard))
+      guard result == .stored else { return }
+      for other in hosts.indices { network.post(.tail(bytes, shard: shard, after + 1), to: other) }
     case .readRequest(let shard, let after, let host):
-      let count = count(of: shard, for: host)
-      let last = network.replicaEnd(of: count)
-      let start = min(Int(clamping: after), last)
-      let found = (start..<min(last, start + 50)).map { (UInt64($0 + 1), entries[shard][$0]) }
-      answer(
-        host,
-        .answer(
-          .read(after: after, FleetEntries(entries: found, first: count == 0 ? 0 : 1, last: UInt64(last))), shard: shard
-        ))
+      let last = network.replicaEnd(of: count(of: shard, for: host))
+      let entries = shardLogs[shard].read(after: after, upTo: last, limit: 50)
+      answer(host, .answer(.read(after: after, entries), shard: shard))
     case .claimRequest(let shard, let host):
-      let count = count(of: shard, for: host)
-      let place = entries[shard].indices.prefix(count).last {
-        if case .claim = (try? ShardEntry(entries[shard][$0]))?.content { true } else { false }
-      }
-      let claim = place.map { FleetClaim.found(entries[shard][$0], sequence: UInt64($0 + 1)) }
-      answer(host, .answer(.findClaim(claim ?? FleetClaim.none(last: UInt64(count))), shard: shard))
+      answer(host, .answer(.findClaim(shardLogs[shard].findClaim(upTo: count(of: shard, for: host))), shard: shard))
     case .gather(let shard, let host):
       let answers = reachable.compactMap { $0.machine.positionAnswer(shard: shard, at: now) }
-      let newest = FleetNewest(last: UInt64(entries[shard].count), entry: entries[shard].last)
-      answer(host, .answer(.gather(answers, newest), shard: shard))
+      answer(host, .answer(.gather(answers, shardLogs[shard].newest), shard: shard))
     case .interest(let stream, let host):
       answer(host, .interestAnswer(stream: stream, reachable.contains { $0.shown.contains(stream) }))
     case .restore:
       guard !network.isCalm else { return }
       let shard = Int(network.random.below(UInt64(Self.shardCount)))
-      entries[shard].removeLast(network.lostCount(of: entries[shard].count))
+      shardLogs[shard].lose(network.lostCount(of: shardLogs[shard].last))
       mayMiss = true
     case .cut:
       guard let leader = hosts.indices.first(where: { leads($0) }) else { return }
-      cut = Cut(host: leader, time: now, counts: entries.map(\.count))
+      cut = Cut(host: leader, time: now, counts: shardLogs.map(\.last))
       network.plan(.heal, for: nil, after: 10 * Self.second)
     case .heal: cut = nil
     default: break
@@ -401,7 +386,7 @@ struct FleetSimulation {
   }
 
   private func count(of shard: Int, for host: Int) -> Int {
-    if let cut, cut.host == host { cut.counts[shard] } else { entries[shard].count }
+    if let cut, cut.host == host { cut.counts[shard] } else { shardLogs[shard].last }
   }
 
   private mutating func noteUnanswered(_ shard: Int, by index: Int) {

@@ -58,6 +58,8 @@ struct SimulatedNetwork<Content> {
   private(set) var now: UInt64 = 0
   /// Whether nothing goes wrong any more.
   var isCalm = false
+  /// Whether all messages take the same time, so that none overtakes another.
+  var isOrdered = false
   /// The number of each host's process.
   private var runs: [Int]
   private var dead: Set<Int> = []
@@ -138,7 +140,8 @@ struct SimulatedNetwork<Content> {
 
   /// Mostly a millisecond, sometimes seconds.
   private mutating func delay() -> UInt64 {
-    isCalm || !random.isOne(of: 50) ? 500_000 + random.below(1_000_000) : random.below(6 * Self.second)
+    if isOrdered { return 1_000_000 }
+    return isCalm || !random.isOne(of: 50) ? 500_000 + random.below(1_000_000) : random.below(6 * Self.second)
   }
 
   /// The next message that arrives before this time; nil: none, and it is that time.
