@@ -526,7 +526,12 @@ package struct ShardMachine {
 
   /// A host asks for this host's position: it is about to claim the shard. In a large fleet many hosts would otherwise
   /// do so before they learn of its claim, and each asks all hosts.
-  mutating func asked(at now: UInt64) { if role == .following { yieldEnd = now &+ times.yield } }
+  ///
+  /// Once in a lease: a host that asks without end, and whose claims fail, must not keep the shard without a leader.
+  mutating func asked(at now: UInt64) {
+    guard role == .following, yieldEnd == 0 || now >= yieldEnd &+ times.lease else { return }
+    yieldEnd = now &+ times.yield
+  }
 
   /// A heartbeat of another host.
   mutating func hear(_ heartbeat: Heartbeat, at now: UInt64) -> [Output] {

@@ -48,6 +48,23 @@ import Testing
     #expect(machine.yieldEnd == next)
   }
 
+  @Test func aHostThatAsksWithoutEndDoesNotKeepAShardWithoutALeader() throws {
+    let leader = try #require(HostID([UInt8](repeating: 1, count: 16)))
+    let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
+    let claim = ShardEntry(epoch: 1, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: [])))
+    var machine = ShardMachine(host: host, weight: 0, now: 0)
+    _ = machine.start()
+    _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
+    _ = machine.read(after: 1, [], first: 1, last: 1, at: 0)
+    let times = machine.times
+    var now: UInt64 = 0
+    while machine.tick(at: now) != [.ask(.gather)], now < 60_000_000_000 {
+      machine.asked(at: now)
+      now += 100_000_000
+    }
+    #expect(now <= times.lease * 2 + times.leaseSpread + times.yield)
+  }
+
   @Test func aHostLeavesTheFirstClaimToTheHostThatAsksForItsPosition() throws {
     let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
     var machine = ShardMachine(host: host, weight: 1, now: 0)
