@@ -77,7 +77,7 @@ final class RunningStreams: @unchecked Sendable {
     dispatchPrecondition(condition: .onQueue(queue))
     let added = try makeLogs(of: difference.added.basesFirst)
     // For its source a held event counts as taken, and for its publisher as confirmed. The logs must have it first.
-    let renewed = Self.renewed(by: difference)
+    let renewed = difference.renewed()
     let ending = difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name)
     let holds = (ending + renewed.map(\.name) + difference.removed).compactMap { feeds[$0]?.hold }
     passHeld(holds)
@@ -165,18 +165,6 @@ final class RunningStreams: @unchecked Sendable {
       publishSource: feed.activePublishSource,
       status: feed.reports.status)
     if let remark = kept.remark { server.setRemark(remark, of: stream.name) }
-  }
-
-  /// Derived streams with a base that gets another source or log, and so subscribes to its source anew. They subscribe
-  /// to the base anew as well, also if they have ended with it. Otherwise a derived stream could end while its base
-  /// continues.
-  private static func renewed(by difference: ConfigurationDifference) -> [Configuration.Stream] {
-    var names = Set(difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name))
-    return difference.streams.basesFirst.filter { stream in
-      guard !names.isDisjoint(with: stream.bases) else { return false }
-      names.insert(stream.name)
-      return true
-    }
   }
 
   private func replaceFeed(of stream: Configuration.Stream) -> StreamChange.Feed {

@@ -87,6 +87,19 @@ struct ConfigurationDifference: Equatable {
     return new.changes(from: old, applyingAt: .restart).map { "cluster." + $0 }
   }
 
+  /// Derived streams with a base that gets another source or log, and so subscribes to its source anew. They subscribe
+  /// to the base anew as well, also if they have ended with it. Otherwise a derived stream could end while its base
+  /// continues.
+  /// - Parameter others: the names of further streams that get another source.
+  func renewed(besides others: Set<String> = []) -> [Configuration.Stream] {
+    var names = others.union(changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name))
+    return streams.basesFirst.filter { stream in
+      guard !names.isDisjoint(with: stream.bases) else { return false }
+      names.insert(stream.name)
+      return true
+    }
+  }
+
   /// The counts `20 unchanged, 1 changed, 1 added, 1 removed`, then other changes, such as
   /// `; listens on 127.0.0.1:7878`.
   var summary: String {
