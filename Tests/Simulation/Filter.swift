@@ -18,7 +18,14 @@ enum Filter: CaseIterable {
   }
 
   /// A prefix of nearly half of the upstream's values, or of those that are published over HTTP.
-  private static func prefix(of stream: String) -> String { stream.hasPrefix("p") ? "w" : "\(stream) 0 1" }
+  private static func prefix(of stream: String) -> String {
+    switch stream.first {
+    case "p"?: "w"
+    // A derived stream has the events of the upstream with its number.
+    case "d"?: "s\(stream.dropFirst()) 0 1"
+    default: "\(stream) 0 1"
+    }
+  }
 
   /// Whether an event of the stream fits.
   func fits(_ content: Content, of stream: String) -> Bool {

@@ -64,7 +64,7 @@ final class Machine {
         journal.write(Journal.Entry($0))
       })
     try server.start()
-    if world.profile.hasOrigin {
+    if world.profile.hasOrigin || !world.derivedStreams.isEmpty {
       let thread = try SourceThread(transfersPerHost: 2)
       try thread.start()
       sources = thread
@@ -76,7 +76,8 @@ final class Machine {
     var configuration = Configuration.Server()
     configuration.state = world.folder
     logs = LogStore(configuration, stored: stored, manager: manager, journal: journal)
-    for stream in world.streams where stream.isServed { try add(stream) }
+    // Bases precede the streams that are derived from them.
+    for stream in world.streams where stream.isServed { try add(stream, logs.log(of: stream.configuration)) }
     logs.finish()
     if let connections {
       untaken = []
@@ -102,8 +103,7 @@ final class Machine {
     return world.random.shuffled(kept).map { (fcntl($0.0, F_DUPFD_CLOEXEC, 3), $0.1) }
   }
 
-  private func add(_ stream: StreamSpecification) throws {
-    let kept = try logs.log(of: stream.configuration)
+  private func add(_ stream: StreamSpecification, _ kept: LogStore.StoredLog) throws {
     try server.add(
       StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
       publishSource: publishSources[stream.name], status: status(of: stream.name))
@@ -111,7 +111,8 @@ final class Machine {
   }
 
   private func audit(_ stream: ServedStream) {
-    auditors[stream.name] = Auditor(world.truth(of: stream.name), stream.log)
+    let truth = world.truth(of: stream.name)
+    auditors[stream.name] = Auditor(truth, stream.log, bases: truth.bases.compactMap { auditors[$0] })
   }
 
   private func source(of stream: StreamSpecification) -> AnyPublisher<EventBatch, StreamFailure> {
@@ -125,21 +126,36 @@ final class Machine {
       let upstream = Upstream()
       upstreams[stream.name] = upstream
       return upstream.eraseToAnyPublisher()
-    case .events, .page:
-      statuses[stream.name] = SourceStatus()
-      let configuration = stream.configuration
-      let entries = Locked(FeedEntries(of: stream.name))
-      return configuration.source.publisher(
-        for: configuration, publishSource: PublishSource(), in: ProgramPlace(), on: sources!,
-        checkpoint: { [weak server, name = stream.name] in server?.checkpoint(of: name, isOfEvent: $0) },
-        stored: { nil },  // of a timer
-        derived: { _ in Empty(completeImmediately: false).eraseToAnyPublisher() }  // there is none
-      ) { [status = status(of: stream.name), journal = journal!] report in
-        if let state = SourceState(report) { status.set(state) }
-        for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
-      }
-      .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+    case .events, .page, .derived: return ownSource(of: stream)
     }
+  }
+
+  /// A source of the daemon's, as `RunningStreams` makes it.
+  private func ownSource(of stream: StreamSpecification) -> AnyPublisher<EventBatch, StreamFailure> {
+    let (configuration, status) = (stream.configuration, SourceStatus())
+    statuses[stream.name] = status
+    let entries = Locked(FeedEntries(of: stream.name))
+    let checkpoint = { @Sendable [weak server, name = stream.name] isOfEvent in
+      server?.checkpoint(of: name, isOfEvent: isOfEvent)
+    }
+    let stored = { @Sendable in checkpoint(false) }
+    return configuration.source.publisher(
+      for: configuration, publishSource: PublishSource(), in: ProgramPlace(), on: sources!, checkpoint: checkpoint,
+      stored: stored,
+      derived: { [journal = journal!] derived in
+        server.derivedSource(
+          of: derived.bases, for: stream.name, where: derived.filter, status: status, on: sources!.loop,
+          checkpoint: { SourceResumption(checkpoint: stored).checkpoint() }
+        ) { report in
+          if case .missed = report { Report.shared.count("derived streams: losses of a base") }
+          for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
+        }.eraseToAnyPublisher()
+      }
+    ) { [journal = journal!] report in
+      if let state = SourceState(report) { status.set(state) }
+      for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
+    }
+    .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
   }
 
   private func feed(of stream: StreamSpecification) -> StreamChange.Feed {
@@ -192,7 +208,7 @@ final class Machine {
     let difference = ConfigurationDifference(from: old, to: next)
     let specifications = Dictionary(uniqueKeysWithValues: new.map { ($0.name, $0) })
     var added: [(StreamSpecification, LogStore.StoredLog)] = []
-    for stream in difference.added {
+    for stream in difference.added.basesFirst {
       guard let specification = specifications[stream.name], let kept = try? logs.log(of: stream) else {
         for (added, _) in added { logs.forget(added.name) }
         hasFailedToReload = true
@@ -201,26 +217,27 @@ final class Machine {
       added.append((specification, kept))
     }
     logs.confirm()
+    let renewed = difference.renewed(besides: replaced)
+    let otherFeeds = replaced.union(renewed.map(\.name))
     let changes = difference.changed.compactMap { change in
       specifications[change.stream.name].map { stream in
         StreamChange(
           StreamConfiguration(change.stream),
-          feed: change.hasOtherFeed || replaced.contains(stream.name)
+          feed: change.hasOtherFeed || otherFeeds.contains(stream.name)
             ? feed(of: stream) : nil,
           makeLog: change.hasOtherLog ? { [logs] in try logs!.log(of: change.stream, insteadOf: $0).log } : nil)
       }
     }
-    _ = server.change(changes, removing: difference.removed)
+    for (stream, kept) in added { try? add(stream, kept) }
+    let changed = Set(difference.changed.map(\.stream.name))
+    let others = renewed.filter { !changed.contains($0.name) }.compactMap { stream in
+      specifications[stream.name].map { StreamChange(StreamConfiguration(stream), feed: feed(of: $0)) }
+    }
+    _ = server.change(changes + others, removing: difference.removed)
     for name in difference.removed {
       logs.forget(name)
       auditors[name]?.end()
       (publishSources[name], upstreams[name], auditors[name]) = (nil, nil, nil)
-    }
-    for (stream, kept) in added {
-      try? server.add(
-        StreamConfiguration(stream.configuration), log: kept.log, source: source(of: stream),
-        publishSource: publishSources[stream.name], status: status(of: stream.name))
-      if let served = server.streams[stream.name] { audit(served) }
     }
     logs.finish()
     sources?.endRests()
@@ -354,6 +371,14 @@ final class Machine {
   /// Ids up to here were given by the stream.
   func end(of stream: String) -> UInt64? { server.streams[stream]?.log.read { storage, _ in storage.endPosition } }
 
+  /// The subscribers that are the sources of derived streams.
+  var readersOfBases: Int {
+    server.streams.all.reduce(0) { $0 + ($1.status.derivation?.readers.withLock { $0.count } ?? 0) }
+  }
+
+  /// Whether the stream has ended.
+  func hasEnded(_ stream: String) -> Bool { server.streams[stream]?.log.hasEnded ?? false }
+
   /// Whether the stream's source waits for a subscriber that has unread events.
   func waits(_ stream: String) -> Bool {
     guard let position = server.streams[stream]?.log.positionUpstreamWaitsFor, let newest = newest(of: stream) else {
@@ -392,6 +417,7 @@ final class Machine {
     /// Its state's name.
     let state: String
     let hasCredit: Bool
+    let hasMarkers: Bool
     /// Ids before this one are sent, or left out.
     let position: UInt64
     /// Ids before this one are covered by its credit.
@@ -410,7 +436,8 @@ final class Machine {
           found.append(
             Standing(
               stream: stream.name, state: String("\(member.state)".prefix { $0 != "(" }),
-              hasCredit: member.machine.demand > .none, position: lane.position(of: member),
+              hasCredit: member.machine.demand > .none, hasMarkers: member.machine.hasMarkers,
+              position: lane.position(of: member),
               reach: lane.requestedThrough(of: member), end: end))
         }
       }

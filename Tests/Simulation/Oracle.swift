@@ -67,22 +67,54 @@ final class Truth {
   /// Whether an unchanged page may be an event again: the log may have been empty.
   var mayRepeat = false
 
+  /// What a derived stream has had of its bases; nil: it is none.
+  private(set) var derived: DerivedHistory?
+  var bases: [String] { feed.bases }
+  var isPublished: Bool { feed == .clients }
+  /// The ids of all events so far with the same bytes, by the hash of these; only for bases.
+  private var idsByHash: [UInt64: [UInt64]]?
+
   init(_ name: String, _ feed: StreamSpecification.Feed) { (self.name, self.feed) = (name, feed) }
 
+  /// Makes it that of a stream that is derived from others.
+  func derive(from bases: [Truth], largestEvent: Int, isHeld: @escaping (_ base: String, _ id: UInt64) -> Bool) {
+    guard case .derived(_, let filter) = feed else { return }
+    for base in bases where base.idsByHash == nil { base.idsByHash = [:] }
+    derived = DerivedHistory(of: bases, for: name, where: filter, largestEvent: largestEvent, isHeld: isHeld)
+  }
+
+  /// A derived stream's log takes no larger event from now on.
+  func limitEvents(to largestEvent: Int) { derived?.limitEvents(to: largestEvent) }
+
+  /// The ids of all events so far with these bytes, in order.
+  func ids(of data: [UInt8]) -> [UInt64] {
+    (idsByHash?[hash(data)] ?? []).filter { events[$0].map { $0.data == data } ?? true }.sorted()
+  }
+
+  /// The events between two ids, without the first one and the last one.
+  func events(after id: UInt64, before end: UInt64) -> [(id: UInt64, event: Event)] {
+    ids[index(after: id)...].prefix { $0 < end }.compactMap { id in events[id].map { (id, $0) } }
+  }
+
   /// The log has another event.
-  func append(_ id: UInt64, _ time: UInt64, _ data: [UInt8]) {
+  /// - Parameter isFound: whether a process has found it in a log that another one had.
+  func append(_ id: UInt64, _ time: UInt64, _ data: [UInt8], isFound: Bool = false) {
     require(id > last, "ids rise", "\(name) gave id \(id) after \(last)")
+    let isNext = id == last + 1
     (last, held, end) = (id, id, id + 1)
+    idsByHash?[hash(data), default: []].append(id)
     let content = Content(data).flatMap { $0.maker.first == "x" ? nil : $0 }
     events[id] = Event(data: data, time: time, content: content, losses: losses)
     ids.append(id)
     history.add(id, content)
     Report.shared.events += 1
     sim_trace_add(id ^ hash(data))
+    derived?.received(events[id]!, id, isNext: isNext, isFound: isFound)
     guard let content else {
       // A hostile client may have made it.
-      return require(name.hasPrefix("p"), "bytes", "\(name) has an event \(id) that nothing made")
+      return require(feed.mayHaveAnything, "bytes", "\(name) has an event \(id) that nothing made")
     }
+    guard bases.isEmpty else { return }
     let (former, count) = makers[content.maker].map { ($0.last, $0.count) } ?? (nil, 0)
     if let former {
       require(
@@ -105,6 +137,7 @@ final class Truth {
     case .world, .clients:
       return content.epoch > former.epoch || isNext || content.epoch < epoch
         || isLater && (mayLeaveOut || content.maker.hasPrefix("f"))
+    case .derived: return true
     }
   }
 
@@ -127,6 +160,14 @@ final class Truth {
   /// Whether it has had no event between two others.
   func isEmpty(between id: UInt64, and other: UInt64) -> Bool {
     !ids.contains { $0 > id && $0 < other && events[$0] != nil }
+  }
+
+  /// Whether a derived stream gave no id between two others to an event.
+  func isHole(between id: UInt64, and other: UInt64) -> Bool { derived != nil && isEmpty(between: id, and: other) }
+
+  /// Whether a derived stream left out an id between two others.
+  func hasHole(between id: UInt64, and other: UInt64) -> Bool {
+    derived != nil && other > id && events(after: id, before: other).count < other - id - 1
   }
 
   /// The events after `id`, and before `end`, that surely fit a filter.
@@ -162,7 +203,7 @@ final class Truth {
   /// The log of a process that has just begun.
   func check(held id: UInt64, _ time: UInt64, _ data: [UInt8]) {
     // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
-    if id > last { return append(id, time, data) }
+    if id > last { return append(id, time, data, isFound: true) }
     let isKnown = events[id] != nil
     note(id, time, data)
     guard !isKnown else { return }
@@ -197,8 +238,10 @@ final class Truth {
 
   /// A process begins, with a log whose newest event is this one, and whose next event gets that id.
   func begin(newest: UInt64?, end: UInt64, state: KeyedState?) {
+    // What age limits had left of a derived stream's log was before a hole.
+    let isBehindHole = derived != nil && mayRepeat && newest == nil && end > self.end
     require(
-      !isKept || held == nil || newest == held || end == self.end, "what is kept is there",
+      !isKept || held == nil || newest == held || end == self.end || isBehindHole, "what is kept is there",
       "\(name) had events up to \(held ?? 0), and the next process finds them up to \(newest ?? 0)")
     // They have left the log, but the state may have them.
     if let kept = formerEvents?.filter({ $0.key <= newest ?? 0 && events[$0.key] == nil }), !kept.isEmpty {
@@ -297,6 +340,7 @@ final class Truth {
   func forgetMakers() {
     makers = [:]
     forgets += 1
+    derived?.forget()
   }
 }
 
@@ -304,10 +348,12 @@ final class Truth {
 final class Auditor: LogReader, @unchecked Sendable {
   private let truth: Truth
   private let log: SharedLog<EventLog, StreamFailure>
+  /// Those of the bases of a derived stream. They read each event before it does.
+  private let bases: [Auditor]
   private var next: UInt64
 
-  init(_ truth: Truth, _ log: SharedLog<EventLog, StreamFailure>) {
-    (self.truth, self.log) = (truth, log)
+  init(_ truth: Truth, _ log: SharedLog<EventLog, StreamFailure>, bases: [Auditor] = []) {
+    (self.truth, self.log, self.bases) = (truth, log, bases)
     next = log.read { storage, _ in
       var position = storage.firstPosition
       while position < storage.endPosition {
@@ -327,6 +373,7 @@ final class Auditor: LogReader, @unchecked Sendable {
 
   func logDidChange() {
     guard sim_is_dead() == 0 else { return }
+    for base in bases { base.logDidChange() }
     log.read { storage, _ in
       if next < storage.firstPosition {
         // One batch was larger than the log.

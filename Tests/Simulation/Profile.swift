@@ -53,6 +53,8 @@ struct Profile {
   private(set) var changedRestarts = 60
   /// How much is begun immediately before a restart.
   private(set) var rushes = [0]
+  /// The names of the streams that are derived from others, and how many of 100 requests are to these.
+  private(set) var (derivedStreams, derivedRequests) = ([String](), 0)
 
   init(_ random: inout Random) {
     let omitted = random.pick([0, 20, 40])
@@ -79,6 +81,10 @@ struct Profile {
     (keyedStreams, states) = (random.pick([0, 60, 100]), random.pick([30, 80]))
     slowStates = keyedStreams > 0 ? random.pick([0, 50, 90]) : 0
     someFilters = Array(random.shuffled(Filter.allCases).prefix(1 + random.below(4)))
+    // Runs without derived streams stay the same.
+    var own = random
+    derivedStreams = own.pick([[], [], [], ["d0"], ["d1"], ["d0", "d1"]])
+    derivedRequests = derivedStreams.isEmpty ? 0 : own.pick([0, 30, 60])
   }
 
   /// - Returns: nil for a subscription to all events.

@@ -17,8 +17,15 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case events
     /// A page of the origin, polled: each state of it at most once.
     case page
+    /// The events of other streams, its bases.
+    case derived(of: [String], where: Filter?)
 
     var isHTTP: Bool { self == .events || self == .page }
+    /// Whether its source resumes after a restart, whatever becomes of the world's epochs.
+    var resumes: Bool { isHTTP || !bases.isEmpty }
+    var bases: [String] { if case .derived(let bases, _) = self { bases } else { [] } }
+    /// Whether a hostile client may have made its events.
+    var mayHaveAnything: Bool { self == .clients || bases.contains { $0.hasPrefix("p") } }
   }
 
   let name: String
@@ -68,6 +75,8 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case .world: .timer(.init(every: .seconds(1)))
     case .events: http(.stream(.serverSentEvents, idleTimeout: nil))
     case .page: http(.poll(every: .milliseconds(500)))
+    case .derived(let bases, let filter):
+      .streams(.init(bases: bases, filter: try? filter.map { try EventFilter(json: Array($0.json(for: name).utf8)) }))
     }
   }
 
@@ -78,7 +87,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// As the configuration file has it.
   var configuration: Configuration.Stream {
     var stream = Configuration.Stream(name: name, source: source)
-    stream.retry = .init(first: .milliseconds(100), max: .seconds(1))
+    if feed.bases.isEmpty { stream.retry = .init(first: .milliseconds(100), max: .seconds(1)) }
     stream.replay = min(replay, events)
     stream.buffer = .init(events: events, bytes: bytes, age: age)
     stream.type = type
@@ -94,6 +103,9 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     return stream
   }
 
+  /// Whether its source is active only for subscribers.
+  var isIdle: Bool { start == .subscribed && linger == .zero }
+
   /// Data bytes of the largest event.
   var largestEvent: Int { EventLog.Limits(configuration.buffer).maximumEventBytes }
 
@@ -103,6 +115,9 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// What differs from the defaults.
   var description: String {
     var parts: [String] = isServed ? [type, "\(content)"] : ["not served"]
+    if case .derived(let bases, let filter) = feed {
+      parts.append("of \(bases.joined(separator: " and "))\(filter.map { " where \($0)" } ?? "")")
+    }
     if keep != .memory { parts.append("keep \(keep)") }
     parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
     if let keys { parts.append("\(keys), \(maxKeys) keys, \(stateBytes) bytes") }
@@ -169,6 +184,27 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     }
     if random.chance(70) { made.readers = nil }
     if random.chance(70) { made.writers = nil }
+    return made
+  }
+
+  /// A stream that is derived from one of the others, or from several. Its events are of the kinds that theirs are.
+  static func random(
+    _ name: String, derivedFrom streams: [Self], _ profile: Profile, _ random: inout Random
+  ) -> Self {
+    var choices = [["s0"]]
+    if name == "d1" {
+      let other = profile.hasOrigin ? "e0" : "s2"
+      choices = [["s1"], ["s1", "p0"], ["s0", "p0", "s1"], ["s1", other], [other, "s1"]]
+    }
+    let names = random.pick(choices)
+    let bases = streams.filter { names.contains($0.name) }
+    let isJSON = bases.contains { $0.content != .plain }
+    let filter = isJSON && random.chance(50) ? random.pick(Filter.allCases.filter { $0 != .nothing }) : nil
+    var made = Self.random(name, .derived(of: names, where: filter), origin: streams[0].origin, profile, &random)
+    let hasObjects = bases.contains { [.object, .mixed].contains($0.content) }
+    made.content = hasObjects ? .mixed : .plain
+    if bases.contains(where: \.isText) { (made.type, made.content) = ("text/plain", .plain) }
+    if made.content == .plain { made.keys = nil }
     return made
   }
 }

@@ -53,7 +53,10 @@ extension World {
       }
       if old.isServed != new.isServed || new.keep == .no { truths[new.name]?.isKept = false }
       if new.largestEvent < old.largestEvent { truths[new.name]?.mayLeaveOut = true }
-      if old.isServed != new.isServed { truths[new.name]?.forgetMakers() }
+      if old.isServed != new.isServed || old.keep != new.keep && !new.feed.bases.isEmpty {
+        truths[new.name]?.forgetMakers()
+      }
+      truths[new.name]?.limitEvents(to: new.largestEvent)
       if new.largestEvent != old.largestEvent || old.isServed != new.isServed || old.blocks != new.blocks
         || old.keep != new.keep
       {
@@ -67,7 +70,7 @@ extension World {
 
   /// What an upstream has sent may not arrive, except where it can be asked for it again.
   private func newEpoch(_ stream: StreamSpecification) {
-    guard !stream.feed.isHTTP else { return }
+    guard !stream.feed.resumes else { return }
     sequences[stream.name]!.epoch += 1
     truths[stream.name]?.forgetMakers()
     if !stream.isPublished { truths[stream.name]?.epoch = sequences[stream.name]!.epoch }
@@ -120,7 +123,10 @@ extension World {
     }
     changes += 1
     // A batch has its checkpoint with its last event: what waits for room in such a stream is lost, or comes again.
-    for stream in streams + (reloading?.former ?? []) where stream.blocks { truths[stream.name]?.forgetMakers() }
+    // A derived stream reads that again.
+    for stream in streams + (reloading?.former ?? []) where stream.blocks && stream.feed.bases.isEmpty {
+      truths[stream.name]?.forgetMakers()
+    }
     finishReload()
     machine.end()
     connectionsAreGone()
@@ -157,7 +163,7 @@ extension World {
     var replaced: Set<String> = []
     for index in 1..<streams.count where random.chance(40) {
       if random.chance(12) {
-        streams[index].isServed.toggle()
+        toggle(index)
       } else {
         for _ in 0..<changesPerStream { streams[index].change(&random) }
         if !streams[index].isPublished, random.chance(20) { replaced.insert(streams[index].name) }
@@ -173,6 +179,17 @@ extension World {
     noteReload()
     machine.beginReload(from: former, to: streams, replacing: replaced)
     if random.chance(50) { finishReload() }
+  }
+
+  /// A stream is served only with all of its bases.
+  private func toggle(_ index: Int) {
+    streams[index].isServed.toggle()
+    let (toggled, isServed) = (streams[index], streams[index].isServed)
+    for other in streams.indices {
+      let follows =
+        isServed ? toggled.feed.bases.contains(streams[other].name) : streams[other].feed.bases.contains(toggled.name)
+      if follows { streams[other].isServed = isServed }
+    }
   }
 
   /// What a reload may cost, from its beginning to its end.

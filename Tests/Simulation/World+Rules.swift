@@ -1,6 +1,7 @@
 import CSimulation
 
 @testable import StreamServer
+@testable import streamd
 
 // What must hold after each step, when all is at rest, and at the end.
 
@@ -81,9 +82,54 @@ extension World {
         checkUpstream(of: stream, origin)
       }
     }
+    checkDemand(subscriptions)
     for client in clients where !client.isOver && !client.isLeaving {
       client.checkAtRest()
       for subscription in client.catalogues { checkCatalogue(subscription, of: client) }
+    }
+  }
+
+  /// Demand on a derived stream is demand on its bases, and theirs on their upstreams; without any, nothing is asked.
+  private func checkDemand(_ subscriptions: [Machine.Standing]) {
+    let served = streams.filter(\.isServed)
+    let wanted = Set(subscriptions.filter { $0.reach > $0.end }.map(\.stream))
+    // A marker that costs the last credit takes no request back.
+    let mayBeAsked = wanted.union(subscriptions.filter(\.hasMarkers).map(\.stream))
+    for stream in derivedStreams where stream.isServed && !stream.blocks {
+      guard wanted.contains(stream.name) || stream.start == .always else { continue }
+      checkBases(of: stream)
+    }
+    for stream in served where stream.isIdle && !mayBeAsked.contains(stream.name) {
+      let users = derivedStreams.filter { $0.isServed && $0.feed.bases.contains(stream.name) }
+      guard users.allSatisfy({ $0.isIdle && !mayBeAsked.contains($0.name) }),
+        let upstream = machine.upstreams[stream.name]
+      else { continue }
+      Report.shared.count("demand: none at rest, of \(users.isEmpty ? "a stream" : "a base")")
+      require(
+        upstream.demand == .none, "demand", "the source of \(stream.name) is asked for \(upstream.demand), for nobody")
+    }
+    for stream in derivedStreams where machine.hasEnded(stream.name) {
+      require(
+        stream.feed.bases.allSatisfy { machine.hasEnded($0) }, "derived streams",
+        "\(stream.name) has ended, and not all of its bases")
+    }
+  }
+
+  /// A derived stream of which more is wanted has read all of its bases, and these ask for more.
+  private func checkBases(of stream: StreamSpecification) {
+    let unread = truths[stream.name]?.derived?.unread ?? [:]
+    require(
+      unread.isEmpty, "derived streams",
+      "more of \(stream.name) is wanted than there is, and it has not read \(unread.sorted { $0.key < $1.key })")
+    Report.shared.count("derived streams: wanted at rest")
+    for base in streams where stream.feed.bases.contains(base.name) && !base.blocks {
+      if let upstream = machine.upstreams[base.name], upstream.isSubscribed {
+        require(
+          upstream.demand > .none, "demand",
+          "more of \(stream.name) is wanted than there is, and the source of \(base.name) is not asked")
+      } else if let origin, base.feed.isHTTP {
+        checkUpstream(of: base, origin)
+      }
     }
   }
 
@@ -148,7 +194,7 @@ extension World {
     }
     let statistics = machine.server.statistics
     require(
-      statistics.connections == 0 && statistics.subscribers == 0 && statistics.publishers == 0
+      statistics.connections == 0 && statistics.subscribers == machine.readersOfBases && statistics.publishers == 0
         && machine.subscriptions.isEmpty, "clients leave nothing",
       "\(statistics.connections) connections, \(statistics.subscribers) subscribers, \(statistics.publishers) publishers"
     )

@@ -73,6 +73,13 @@ final class World {
     streams[0] = StreamSpecification("s0", .world, origin: path)
     streams[0].start = .always
     if profile.largeEvents > 50 { streams[0].bytes = 160 << 10 }
+    if !profile.derivedStreams.isEmpty {
+      streams[0].content = random.pick([.plain, .object, .object, .mixed])
+      for name in profile.derivedStreams {
+        let stream = StreamSpecification.random(name, derivedFrom: streams, profile, &random)
+        streams.append(stream)
+      }
+    }
     sim_store_limit = random.chance(15) ? 20 : 64
     connectionsMayEnd = sim_store_limit < 64 || limits.connections < 24
     // Names of one length, as the heap is to be the same in each run.
@@ -84,6 +91,11 @@ final class World {
       if stream.age != nil { truths[stream.name]?.mayRepeat = true }
       sequences[stream.name] = (0, 1)
     }
+    for stream in derivedStreams {
+      truths[stream.name]?.derive(from: stream.feed.bases.map { truths[$0]! }, largestEvent: stream.largestEvent) {
+        [unowned self] in machine.firstEvent(of: $0, after: $1 - 1) == $1
+      }
+    }
     for (index, stream) in ["p0", "p0", "p1"].enumerated() {
       publishers.append(NamedPublisher("n\(index)", .user(StreamSpecification.users[index]), stream: stream))
     }
@@ -93,6 +105,7 @@ final class World {
 
   func truth(of stream: String) -> Truth { truths[stream]! }
   func specification(of stream: String) -> StreamSpecification? { streams.first { $0.name == stream } }
+  var derivedStreams: [StreamSpecification] { streams.filter { !$0.feed.bases.isEmpty } }
   func publisher(_ name: String) -> NamedPublisher? { publishers.first { $0.name == name } }
   func forget(_ publisher: NamedPublisher) { publishers.removeAll { $0 === publisher } }
 
@@ -215,6 +228,7 @@ final class World {
   }
   private func someStream() -> String {
     if random.chance(profile.systemStreams) { return random.pick(Self.systemStreams) }
+    if profile.derivedRequests > 0, random.chance(profile.derivedRequests) { return random.pick(derivedStreams).name }
     let keyed = random.chance(profile.slowStates) ? streams.filter { $0.keys != nil } : []
     return random.pick(keyed.isEmpty ? streams : keyed).name
   }
@@ -371,6 +385,9 @@ final class World {
     guard let stream = random.maybe(candidates) else { return }
     Report.shared.say("the source of \(stream.name) ends")
     endedStreams.insert(stream.name)
+    for derived in derivedStreams where endedStreams.isSuperset(of: derived.feed.bases) {
+      endedStreams.insert(derived.name)
+    }
     machine.upstreams[stream.name]?.finish(random.chance(50) ? .finished : .failure(StreamFailure("it is over")))
   }
 
