@@ -417,7 +417,6 @@ final class Machine {
     /// Its state's name.
     let state: String
     let hasCredit: Bool
-    let hasMarkers: Bool
     /// Ids before this one are sent, or left out.
     let position: UInt64
     /// Ids before this one are covered by its credit.
@@ -436,8 +435,7 @@ final class Machine {
           found.append(
             Standing(
               stream: stream.name, state: String("\(member.state)".prefix { $0 != "(" }),
-              hasCredit: member.machine.demand > .none, hasMarkers: member.machine.hasMarkers,
-              position: lane.position(of: member),
+              hasCredit: member.machine.demand > .none, position: lane.position(of: member),
               reach: lane.requestedThrough(of: member), end: end))
         }
       }

@@ -93,15 +93,13 @@ extension World {
   private func checkDemand(_ subscriptions: [Machine.Standing]) {
     let served = streams.filter(\.isServed)
     let wanted = Set(subscriptions.filter { $0.reach > $0.end }.map(\.stream))
-    // A marker that costs the last credit takes no request back.
-    let mayBeAsked = wanted.union(subscriptions.filter(\.hasMarkers).map(\.stream))
     for stream in derivedStreams where stream.isServed && !stream.blocks {
       guard wanted.contains(stream.name) || stream.start == .always else { continue }
       checkBases(of: stream)
     }
-    for stream in served where stream.isIdle && !mayBeAsked.contains(stream.name) {
+    for stream in served where stream.isIdle && !wanted.contains(stream.name) {
       let users = derivedStreams.filter { $0.isServed && $0.feed.bases.contains(stream.name) }
-      guard users.allSatisfy({ $0.isIdle && !mayBeAsked.contains($0.name) }),
+      guard users.allSatisfy({ $0.isIdle && !wanted.contains($0.name) }),
         let upstream = machine.upstreams[stream.name]
       else { continue }
       Report.shared.count("demand: none at rest, of \(users.isEmpty ? "a stream" : "a base")")

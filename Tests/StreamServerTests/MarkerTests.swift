@@ -50,6 +50,21 @@ import Testing
     }
   }
 
+  @Test func aMarkerThatCostsTheLastCreditLeavesNoRequest() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s", start: .whileSubscribed(linger: .zero))
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s", credit: 1, options: #"{"marker":true}"#)
+      #expect(try client.payload().data.isEmpty)
+      harness.eventually { source.demand == .none }
+      client.send(.requestN(StreamID(1), 1))
+      harness.eventually { source.demand == .max(1) }
+      source.send(Array("1".utf8))
+      #expect(try client.payload().data == Array("1".utf8))
+      harness.eventually { source.demand == .none }
+    }
+  }
+
   @Test func timeOfAMarkerIsThePresent() async throws {
     try await withServer { harness in
       _ = try add(harness)

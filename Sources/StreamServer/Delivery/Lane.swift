@@ -139,11 +139,15 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     worker.perform(action, subscription)
   }
 
-  /// The subscription's cursor has moved from `position`, past `count` events that were sent.
+  /// The subscription's cursor has moved from `position`, past `count` payloads that were sent.
   func moved(_ subscription: StreamSubscription, from position: UInt64, past count: Int) {
     worker.loop.assertOnLoop()
     if isSlowest(at: position) { worker.remeasure(self) }
-    if count > 0, subscription.cursor.position - position != UInt64(count) { raiseRequest(for: subscription) }
+    guard count > 0 else { return }
+    let distance = subscription.cursor.position - position
+    if distance > UInt64(count) { raiseRequest(for: subscription) }
+    // A marker takes credit and moves no cursor, so the demand covers less than before.
+    if distance < UInt64(count) { worker.remeasure(self) }
   }
 
   /// The subscription's cursor has moved from `position`, over events that are not sent.
