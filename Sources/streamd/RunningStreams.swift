@@ -96,13 +96,14 @@ final class RunningStreams: @unchecked Sendable {
             return kept.log
           } : nil)
     }
-    let others = renewed.filter { !changed.contains($0.name) }.map {
-      StreamChange(StreamConfiguration($0), feed: replaceFeed(of: $0))
-    }
     // Set before the streams change: a client with a new token would be refused otherwise.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
     // Added before the others change, because a changed stream may be derived from an added one.
     for (stream, kept) in added { try add(stream, kept) }
+    // After that, because they may be among the added ones: each replaces the feed that the stream has.
+    let others = renewed.filter { !changed.contains($0.name) }.map {
+      StreamChange(StreamConfiguration($0), feed: replaceFeed(of: $0))
+    }
     let failures = server.change(changes + others, removing: difference.removed)
     for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
       journal.write(

@@ -56,6 +56,30 @@ import Testing
     #expect(!log.contains("missed"))
   }
 
+  @Test func aStreamThatIsAddedWhileItsBaseChangesStoresWhatItHoldsAtAStop() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    func base(_ bytes: String) -> String {
+      "[streams.s]\npublish = true\nkeep = \"disk\"\nbuffer = { bytes = \"\(bytes)\" }\n"
+    }
+    let options = "start = \"always\"\nkeep = \"disk\""
+    // The second one has an event only after the first one has read it.
+    let streams = base("2MiB") + derived("d", "s", options + "\nthrottle = \"1h\"") + derived("later", "s", options)
+    func publish(_ value: String) async throws {
+      let program = ["--socket", daemon.folder.path("s"), "pub", "s", value]
+      #expect(await (try ChildProcess(ChildProcess.built("streamctl"), program)).end() == 0)
+      #expect(try await daemon.events(Int(value)!, of: "later").last?.data == Array(value.utf8))
+    }
+    try daemon.start(base("1MiB"))
+    try daemon.reload(streams)
+    try await publish("1")
+    try await publish("2")
+    #expect(try await daemon.newest(of: "d").data == Array("1".utf8))
+    #expect(await daemon.stop() == 0)
+    try daemon.start(streams)
+    #expect(try await daemon.newest(of: "d").data == Array("2".utf8))
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test(arguments: ["memory", "disk"]) func eachEventHasItsEffectOnceOverKillsAndRestarts(keep: String) async throws {
     let daemon = try RestartedDaemon()
     let streams =
