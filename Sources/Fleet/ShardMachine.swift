@@ -279,7 +279,8 @@ package struct ShardMachine {
 
   /// When the host claims the shard, unless it hears a leader before.
   var claimTime: UInt64 {
-    max(heardAt &+ times.lease, yieldEnd) &+ UInt64(Double(times.leaseSpread) * (1 - weight)) &+ claimDelay
+    // The delay does not begin anew with each yield: it is longer than the time between two of these.
+    max(heardAt &+ times.lease &+ claimDelay, yieldEnd) &+ UInt64(Double(times.leaseSpread) * (1 - weight))
   }
 
   /// Since when the host does not know whether it has the log's last entry: it hears no leader, or leads and has no

@@ -28,14 +28,20 @@ import Testing
 
   // MARK: Hosts that claim at the same time
 
-  @Test func aHostLeavesAClaimToTheHostThatAsksForItsPosition() throws {
+  /// A machine that follows another host, which it has heard at the time 0.
+  private func follower(weight: Double) throws -> ShardMachine {
     let leader = try #require(HostID([UInt8](repeating: 1, count: 16)))
     let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
     let claim = ShardEntry(epoch: 1, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: [])))
-    var machine = ShardMachine(host: host, weight: 1, now: 0)
+    var machine = ShardMachine(host: host, weight: weight, now: 0)
     _ = machine.start()
     _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
     _ = machine.read(after: 1, [], first: 1, last: 1, at: 0)
+    return machine
+  }
+
+  @Test func aHostLeavesAClaimToTheHostThatAsksForItsPosition() throws {
+    var machine = try follower(weight: 1)
     let due = try #require(machine.deadline)
     machine.asked(at: due - 1)
     #expect(machine.tick(at: due) == [] && machine.deadline == due - 1 + machine.times.yield)
@@ -48,21 +54,18 @@ import Testing
     #expect(machine.yieldEnd == next)
   }
 
-  @Test func aHostThatAsksWithoutEndDoesNotKeepAShardWithoutALeader() throws {
-    let leader = try #require(HostID([UInt8](repeating: 1, count: 16)))
-    let host = try #require(HostID([UInt8](repeating: 2, count: 16)))
-    let claim = ShardEntry(epoch: 1, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: [])))
-    var machine = ShardMachine(host: host, weight: 0, now: 0)
-    _ = machine.start()
-    _ = machine.foundClaim(claim.bytes, at: 1, now: 0)
-    _ = machine.read(after: 1, [], first: 1, last: 1, at: 0)
+  /// - Parameter delay: that of a host with another definition of a stream.
+  @Test(arguments: [0, 5_000_000_000] as [UInt64])
+  func aHostThatAsksWithoutEndDoesNotKeepAShardWithoutALeader(delay: UInt64) throws {
+    var machine = try follower(weight: 0)
+    machine.claimDelay = delay
     let times = machine.times
     var now: UInt64 = 0
     while machine.tick(at: now) != [.ask(.gather)], now < 60_000_000_000 {
       machine.asked(at: now)
       now += 100_000_000
     }
-    #expect(now <= times.lease * 2 + times.leaseSpread + times.yield)
+    #expect(now <= times.lease * 2 + times.leaseSpread + times.yield + delay)
   }
 
   @Test func aHostLeavesTheFirstClaimToTheHostThatAsksForItsPosition() throws {
