@@ -68,7 +68,9 @@ struct HTTPFailure: Error, Equatable {
       var error = 0
       unsafe curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
       let reason = unsafe error == 0 ? "" : ": " + String(cString: strerror(CInt(truncatingIfNeeded: error)))
-      let other = proxy.map { named($0) } ?? request.proxyOfEnvironment(in: detail, insteadOf: hop.origin)
+      let fromEnvironment =
+        HTTPProxy.isInEnvironment ? request.proxyOfEnvironment(in: detail, insteadOf: hop.origin) : nil
+      let other = proxy.map { named($0) } ?? fromEnvironment
       return HTTPFailure("could not connect to \(other ?? place)\(reason)")
     case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not reply with HTTP")
     case CURLE_PROXY: return HTTPFailure("\(named(proxy)) rejected the request")

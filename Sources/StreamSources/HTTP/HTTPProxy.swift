@@ -1,4 +1,5 @@
 import CCurl
+import Glibc
 
 /// How a source's requests reach the network.
 public enum HTTPRoute: Sendable, Equatable {
@@ -22,6 +23,12 @@ public struct HTTPProxy: Sendable, Equatable {
   public init(url: String, login: HTTPLogin? = nil) {
     self.url = url
     self.login = login
+  }
+
+  /// Whether the environment names any proxy, in one of the variables that libcurl reads.
+  static let isInEnvironment = ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"].contains {
+    guard let value = unsafe getenv($0) else { return false }
+    return unsafe value.pointee != 0
   }
 
   /// Host and port, for a message.
