@@ -41,7 +41,7 @@ struct FleetSizing {
     case poll(String), tick, happen(Incident)
   }
 
-  /// What happens on a day.
+  /// An incident of a day.
   enum Incident {
     case start(Int)
     /// The leader of this shard is killed, and begins anew after so many nanoseconds.
@@ -59,7 +59,7 @@ struct FleetSizing {
     var tickAt = UInt64.max
     /// The streams whose sources run here: when they poll next, and their tick.
     var polls: [String: (due: UInt64, tick: UInt64)] = [:]
-    /// What its logs have while it is down: the end of each stream, and a position for each shard.
+    /// The content of its logs while it is down: the end of each stream, and a position for each shard.
     var ends: [String: UInt64] = [:]
     var positions: [Int: ShardPosition] = [:]
   }
@@ -76,12 +76,12 @@ struct FleetSizing {
   private let streams: [String]
   var event: [UInt8]
 
-  /// What has happened so far.
+  /// The traffic and the counts so far.
   struct Totals {
     var traffic: FleetTraffic
     var counts = Counts()
 
-    /// What has happened since an earlier time.
+    /// The differences to an earlier time.
     func since(_ earlier: Totals) -> Totals {
       Totals(traffic: traffic.since(earlier.traffic), counts: counts.since(earlier.counts))
     }

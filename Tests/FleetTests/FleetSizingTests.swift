@@ -68,7 +68,7 @@ import Testing
     #expect(quiet.counts.ticks <= scale.hostCount * seconds, "\(quiet.counts.ticks) ticks")
   }
 
-  /// What changes of leaders cost, after all hosts have started.
+  /// Counts what changes of leaders cost, after all hosts have started.
   private func checkChanges(of day: FleetSizing, since start: FleetSizing.Totals) {
     let (scale, counts) = (day.scale, day.totals.since(start).counts)
     #expect(counts.terms >= scale.shardCount + 3)
@@ -102,7 +102,7 @@ import Testing
   }
 }
 
-/// What the system says about this process.
+/// Reads what the system says about this process.
 enum ProcessFigures {
   static var residentByteCount: Int {
     guard let file = unsafe fopen("/proc/self/statm", "r") else { return 0 }

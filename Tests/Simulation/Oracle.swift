@@ -238,7 +238,7 @@ final class Truth {
 
   /// A process begins, with a log whose newest event is this one, and whose next event gets that id.
   func begin(newest: UInt64?, end: UInt64, state: KeyedState?) {
-    // What age limits had left of a derived stream's log was before a hole.
+    // The events of a derived stream may all have expired that precede a hole. Its next id then follows the hole.
     let isBehindHole = derived != nil && mayRepeat && newest == nil && end > self.end
     require(
       !isKept || held == nil || newest == held || end == self.end || isBehindHole, "what is kept is there",
@@ -348,7 +348,7 @@ final class Truth {
 final class Auditor: LogReader, @unchecked Sendable {
   private let truth: Truth
   private let log: SharedLog<EventLog, StreamFailure>
-  /// Those of the bases of a derived stream. They read each event before it does.
+  /// The auditors of the bases of a derived stream, which read each event before it does.
   private let bases: [Auditor]
   private var next: UInt64
 

@@ -74,13 +74,7 @@ extension World {
       guard let end = machine.end(of: stream.name),
         subscriptions.contains(where: { $0.stream == stream.name && $0.reach > end })
       else { continue }
-      if let upstream = machine.upstreams[stream.name], upstream.isSubscribed {
-        require(
-          upstream.demand > .none, "demand",
-          "subscribers want more of \(stream.name) than there is, and its source is not asked")
-      } else if let origin, stream.feed.isHTTP {
-        checkUpstream(of: stream, origin)
-      }
+      checkIsAsked(stream, for: stream)
     }
     checkDemand(subscriptions)
     for client in clients where !client.isOver && !client.isLeaving {
@@ -121,13 +115,19 @@ extension World {
       "more of \(stream.name) is wanted than there is, and it has not read \(unread.sorted { $0.key < $1.key })")
     Report.shared.count("derived streams: wanted at rest")
     for base in streams where stream.feed.bases.contains(base.name) && !base.blocks {
-      if let upstream = machine.upstreams[base.name], upstream.isSubscribed {
-        require(
-          upstream.demand > .none, "demand",
-          "more of \(stream.name) is wanted than there is, and the source of \(base.name) is not asked")
-      } else if let origin, base.feed.isHTTP {
-        checkUpstream(of: base, origin)
-      }
+      checkIsAsked(base, for: stream)
+    }
+  }
+
+  /// The source of a stream is asked for events, or has delivered all of them.
+  /// - Parameter wanted: the stream of which more is wanted than there is.
+  private func checkIsAsked(_ stream: StreamSpecification, for wanted: StreamSpecification) {
+    if let upstream = machine.upstreams[stream.name], upstream.isSubscribed {
+      require(
+        upstream.demand > .none, "demand",
+        "more of \(wanted.name) is wanted than there is, and the source of \(stream.name) is not asked")
+    } else if let origin, stream.feed.isHTTP {
+      checkUpstream(of: stream, origin)
     }
   }
 
