@@ -167,7 +167,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     let failure: PeerMachine.Ending? = unsafe withUnsafeTemporaryAllocation(
       byteCount: Self.readByteCount, alignment: 16
     ) { buffer in
-      let count = unsafe Glibc.read(socket.descriptor.raw, buffer.baseAddress, buffer.count)
+      let count = unsafe recv(socket.descriptor.raw, buffer.baseAddress, buffer.count, 0)
       let code = errno
       if count > 0 {
         owner?.peerSent(byteCount: count)

@@ -77,8 +77,9 @@ struct PeerMachine {
       connectingWith: setup,
       limits: ConnectionLimits(
         maximumRequestBytes: max(configuration.maximumEventBytes, 64), maximumFrameBytes: Self.frameLimit))
+    // All stored events: a time leaves out those of a clock that was ahead.
     var options = SubscribeOptions(
-      from: lastID.map { .after(id: $0) } ?? .since("1970-01-01T00:00:00Z"), onLag: .skip,
+      from: lastID.map { .after(id: $0) } ?? .last(1 << 53), onLag: .skip,
       filter: configuration.filter, marker: configuration.hasMarkers)
     options.gaps = true
     let name = try? MetadataFormat.composite.metadata(route: configuration.stream)
