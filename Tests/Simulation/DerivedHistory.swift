@@ -17,6 +17,8 @@ struct DerivedHistory {
   private var basesBehindHole: Set<String> = []
   /// The bases whose events may come again, because the log may have lost the position.
   private var repeatable: Set<String> = []
+  /// The bases of which events have come that nothing has seen, since the last one that was.
+  private var basesWithUnseen: Set<String> = []
 
   init(
     of bases: [Truth], for name: String, where filter: Filter?, largestEvent: Int,
@@ -29,7 +31,11 @@ struct DerivedHistory {
   mutating func limitEvents(to largestEvent: Int) { self.largestEvent = min(self.largestEvent, largestEvent) }
 
   /// The log may have lost its events and its position.
-  mutating func forget() { repeatable = Set(bases.map(\.name)) }
+  /// - Parameter unseen: whether events have come that nothing has seen.
+  mutating func forget(unseen: Bool) {
+    repeatable = Set(bases.map(\.name))
+    if unseen { basesWithUnseen = repeatable }
+  }
 
   /// The log has another event.
   /// - Parameters:
@@ -56,7 +62,9 @@ struct DerivedHistory {
       "\(name) has event \(known) of \(base.name) after \(last ?? 0)")
     let position = next ?? known.first { isHeld(base.name, $0) } ?? known[known.count - 1]
     Report.shared.say("\(name) has event \(id), which is \(position) of \(base.name)\(isNext ? "" : ", after a hole")")
-    judge(base, from: next == nil ? nil : last, to: position, isFound: isFound)
+    if basesWithUnseen.remove(base.name) == nil {
+      judge(base, from: next == nil ? nil : last, to: position, isFound: isFound)
+    }
     positions[base.name] = position
     basesBehindHole.remove(base.name)
     if !isFound { repeatable.remove(base.name) }

@@ -2,6 +2,9 @@
 enum Filter: CaseIterable {
   case key, keys, quarters, numbers, gone, notGone, text, json, nothing
 
+  /// One that something fits.
+  static func random(_ random: inout Random) -> Self { random.pick(allCases.filter { $0 != .nothing }) }
+
   /// As on the wire.
   func json(for stream: String) -> String {
     switch self {
@@ -21,8 +24,8 @@ enum Filter: CaseIterable {
   private static func prefix(of stream: String) -> String {
     switch stream.first {
     case "p"?: "w"
-    // A derived stream has the events of the upstream with its number.
-    case "d"?: "s\(stream.dropFirst()) 0 1"
+    // A derived stream, or a mirror, has the events of the upstream with its number.
+    case "d"?, "m"?: "s\(stream.dropFirst()) 0 1"
     default: "\(stream) 0 1"
     }
   }

@@ -126,7 +126,7 @@ final class Machine {
       let upstream = Upstream()
       upstreams[stream.name] = upstream
       return upstream.eraseToAnyPublisher()
-    case .events, .page, .derived: return ownSource(of: stream)
+    case .events, .page, .derived, .mirror: return ownSource(of: stream)
     }
   }
 
@@ -153,6 +153,7 @@ final class Machine {
       }
     ) { [journal = journal!] report in
       if let state = SourceState(report) { status.set(state) }
+      if case .missed = report { Report.shared.count("mirrors: losses") }
       for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
     }
     .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()

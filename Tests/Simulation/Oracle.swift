@@ -78,9 +78,8 @@ final class Truth {
 
   /// Makes it that of a stream that is derived from others.
   func derive(from bases: [Truth], largestEvent: Int, isHeld: @escaping (_ base: String, _ id: UInt64) -> Bool) {
-    guard case .derived(_, let filter) = feed else { return }
     for base in bases where base.idsByHash == nil { base.idsByHash = [:] }
-    derived = DerivedHistory(of: bases, for: name, where: filter, largestEvent: largestEvent, isHeld: isHeld)
+    derived = DerivedHistory(of: bases, for: name, where: feed.filter, largestEvent: largestEvent, isHeld: isHeld)
   }
 
   /// A derived stream's log takes no larger event from now on.
@@ -137,7 +136,7 @@ final class Truth {
     case .world, .clients:
       return content.epoch > former.epoch || isNext || content.epoch < epoch
         || isLater && (mayLeaveOut || content.maker.hasPrefix("f"))
-    case .derived: return true
+    case .derived, .mirror: return true
     }
   }
 
@@ -337,10 +336,11 @@ final class Truth {
   func isUnknown(stateFrom begin: UInt64) -> Bool { begin < unseenBefore }
 
   /// The makers' values may have been lost, or come twice.
-  func forgetMakers() {
+  /// - Parameter unseen: whether values have come that nothing has seen.
+  func forgetMakers(unseen: Bool = false) {
     makers = [:]
     forgets += 1
-    derived?.forget()
+    derived?.forget(unseen: unseen)
   }
 }
 
@@ -377,7 +377,7 @@ final class Auditor: LogReader, @unchecked Sendable {
     log.read { storage, _ in
       if next < storage.firstPosition {
         // One batch was larger than the log.
-        truth.forgetMakers()
+        truth.forgetMakers(unseen: true)
         truth.findUnseen(in: storage.state, below: storage.firstPosition)
         next = storage.firstPosition
       }

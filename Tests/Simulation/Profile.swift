@@ -55,6 +55,8 @@ struct Profile {
   private(set) var rushes = [0]
   /// The names of the streams that are derived from others, and how many of 100 requests are to these.
   private(set) var (derivedStreams, derivedRequests) = ([String](), 0)
+  /// Whether a stream has the events of another one by a socket.
+  private(set) var hasMirror = false
 
   init(_ random: inout Random) {
     let omitted = random.pick([0, 20, 40])
@@ -85,6 +87,8 @@ struct Profile {
     var own = random
     derivedStreams = own.pick([[], [], [], ["d0"], ["d1"], ["d0", "d1"]])
     derivedRequests = derivedStreams.isEmpty ? 0 : own.pick([0, 30, 60])
+    hasMirror = own.chance(30)
+    if hasMirror { derivedRequests = max(derivedRequests, 30) }
   }
 
   /// - Returns: nil for a subscription to all events.

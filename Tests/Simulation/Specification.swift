@@ -19,11 +19,27 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case page
     /// The events of other streams, its bases.
     case derived(of: [String], where: Filter?)
+    /// The events of a stream of another streamd, which is this one.
+    case mirror(of: String, where: Filter?)
 
     var isHTTP: Bool { self == .events || self == .page }
     /// Whether its source resumes after a restart, whatever becomes of the world's epochs.
     var resumes: Bool { isHTTP || !bases.isEmpty }
-    var bases: [String] { if case .derived(let bases, _) = self { bases } else { [] } }
+    /// The streams whose events it has.
+    var bases: [String] {
+      switch self {
+      case .derived(let bases, _): bases
+      case .mirror(let base, _): [base]
+      default: []
+      }
+    }
+    var filter: Filter? {
+      switch self {
+      case .derived(_, let filter), .mirror(_, let filter): filter
+      default: nil
+      }
+    }
+    var isMirror: Bool { if case .mirror = self { true } else { false } }
     /// Whether a hostile client may have made its events.
     var mayHaveAnything: Bool { self == .clients || bases.contains { $0.hasPrefix("p") } }
   }
@@ -35,7 +51,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   var isText: Bool { type.hasPrefix("text/") }
   /// What its events are.
   var content = Content.Form.plain
-  /// The path of the origin's socket.
+  /// The path of the origin's socket; of a mirror, that of the other streamd.
   let origin: String
   /// Whether clients publish to it.
   var isPublished: Bool { feed == .clients }
@@ -75,9 +91,13 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case .world: .timer(.init(every: .seconds(1)))
     case .events: http(.stream(.serverSentEvents, idleTimeout: nil))
     case .page: http(.poll(every: .milliseconds(500)))
-    case .derived(let bases, let filter):
-      .streams(.init(bases: bases, filter: try? filter.map { try EventFilter(json: Array($0.json(for: name).utf8)) }))
+    case .derived(let bases, _): .streams(.init(bases: bases, filter: filter))
+    case .mirror(let base, _): .peer(.init(address: .unix(origin), stream: base, filter: filter))
     }
+  }
+
+  private var filter: EventFilter? {
+    try? feed.filter.map { try EventFilter(json: Array($0.json(for: name).utf8)) }
   }
 
   private func http(_ fetching: Configuration.HTTP.Fetching) -> Configuration.Source {
@@ -87,7 +107,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// As the configuration file has it.
   var configuration: Configuration.Stream {
     var stream = Configuration.Stream(name: name, source: source)
-    if feed.bases.isEmpty { stream.retry = .init(first: .milliseconds(100), max: .seconds(1)) }
+    if feed.bases.isEmpty || feed.isMirror { stream.retry = .init(first: .milliseconds(100), max: .seconds(1)) }
     stream.replay = min(replay, events)
     stream.buffer = .init(events: events, bytes: bytes, age: age)
     stream.type = type
@@ -115,8 +135,10 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// What differs from the defaults.
   var description: String {
     var parts: [String] = isServed ? [type, "\(content)"] : ["not served"]
-    if case .derived(let bases, let filter) = feed {
-      parts.append("of \(bases.joined(separator: " and "))\(filter.map { " where \($0)" } ?? "")")
+    if !feed.bases.isEmpty {
+      parts.append(
+        "\(feed.isMirror ? "mirrors" : "of") \(feed.bases.joined(separator: " and "))"
+          + "\(feed.filter.map { " where \($0)" } ?? "")")
     }
     if keep != .memory { parts.append("keep \(keep)") }
     parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
@@ -140,7 +162,8 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case 4: keep = random.pick([.no, .memory, .memory, .disk, .disk])
     case 5: blocks.toggle()
     case 6: onLag = random.pick([.skip, .latest, .fail])
-    case 7:
+    // A mirror that nobody reads has no connection.
+    case 7 where !feed.isMirror:
       start = random.pick([.subscribed, .subscribed, .first, .always])
       linger = random.pick([.zero, .zero, .seconds(5)])
     case 8 where type == "application/json" && content != .plain && content != .string: changeKeys(&random)
@@ -199,12 +222,25 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     let names = random.pick(choices)
     let bases = streams.filter { names.contains($0.name) }
     let isJSON = bases.contains { $0.content != .plain }
-    let filter = isJSON && random.chance(50) ? random.pick(Filter.allCases.filter { $0 != .nothing }) : nil
+    let filter = isJSON && random.chance(50) ? Filter.random(&random) : nil
     var made = Self.random(name, .derived(of: names, where: filter), origin: streams[0].origin, profile, &random)
     let hasObjects = bases.contains { [.object, .mixed].contains($0.content) }
     made.content = hasObjects ? .mixed : .plain
     if bases.contains(where: \.isText) { (made.type, made.content) = ("text/plain", .plain) }
     if made.content == .plain { made.keys = nil }
+    return made
+  }
+
+  /// A stream with the events of another one, as if that were another streamd's.
+  /// - Parameter path: of the other streamd's socket.
+  static func random(
+    _ name: String, mirroring stream: Self, at path: String, _ profile: Profile, _ random: inout Random
+  ) -> Self {
+    let filters: [Filter?] = stream.content == .plain ? [nil] : [nil, .random(&random)]
+    var made = Self.random(name, .mirror(of: stream.name, where: random.pick(filters)), origin: path, profile, &random)
+    (made.type, made.content) = (stream.type, stream.content)
+    if made.content == .plain { made.keys = nil }
+    (made.start, made.linger) = (.subscribed, .zero)
     return made
   }
 }

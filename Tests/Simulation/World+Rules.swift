@@ -89,6 +89,8 @@ extension World {
     let wanted = Set(subscriptions.filter { $0.reach > $0.end }.map(\.stream))
     for stream in derivedStreams where stream.isServed && !stream.blocks {
       guard wanted.contains(stream.name) || stream.start == .always else { continue }
+      // There may be too many connections for its own.
+      guard !stream.feed.isMirror || limits.connections == Machine.Limits().connections else { continue }
       checkBases(of: stream)
     }
     for stream in served where stream.isIdle && !wanted.contains(stream.name) {

@@ -73,17 +73,20 @@ final class World {
     streams[0] = StreamSpecification("s0", .world, origin: path)
     streams[0].start = .always
     if profile.largeEvents > 50 { streams[0].bytes = 160 << 10 }
-    if !profile.derivedStreams.isEmpty {
+    // Names of one length, as the heap is to be the same in each run.
+    listenerNames = ["sim", "tcp"].map { "\($0)_\(1_000_000_000 + Int(getpid()))" }
+    if !profile.derivedStreams.isEmpty || profile.hasMirror {
       streams[0].content = random.pick([.plain, .object, .object, .mixed])
       for name in profile.derivedStreams {
         let stream = StreamSpecification.random(name, derivedFrom: streams, profile, &random)
         streams.append(stream)
       }
     }
+    if profile.hasMirror {
+      streams.append(.random("m0", mirroring: streams[0], at: "/" + listenerNames[0], profile, &random))
+    }
     sim_store_limit = random.chance(15) ? 20 : 64
     connectionsMayEnd = sim_store_limit < 64 || limits.connections < 24
-    // Names of one length, as the heap is to be the same in each run.
-    listenerNames = ["sim", "tcp"].map { "\($0)_\(1_000_000_000 + Int(getpid()))" }
     listeners = listenerNames.map { sim_listen($0) }
     self.random = random
     for stream in streams {

@@ -933,15 +933,21 @@ static socklen_t abstract(struct sockaddr_un *address, const char *name) {
 
 static uint64_t client_count;
 
+/// What the program under test is to itself.
+static const char *const own_user = "u4242";
+
+static void name_client(int descriptor, const char *peer) {
+  struct sockaddr_un address;
+  char own[108];
+  snprintf(own, sizeof own, "sim-%d-%llu-%s", (int)syscall(SYS_getpid), (unsigned long long)client_count++, peer);
+  socklen_t length = abstract(&address, own);
+  if (bind(descriptor, (struct sockaddr *)&address, length) != 0) sim_abort("a client's socket has no name");
+}
+
 int sim_connect(const char *name, const char *peer, int send_buffer) {
   int descriptor = sim_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   struct sockaddr_un address;
-  char own[108];
-  if (peer[0]) {
-    snprintf(own, sizeof own, "sim-%d-%llu-%s", (int)syscall(SYS_getpid), (unsigned long long)client_count++, peer);
-    socklen_t length = abstract(&address, own);
-    if (bind(descriptor, (struct sockaddr *)&address, length) != 0) sim_abort("a client's socket has no name");
-  }
+  if (peer[0]) name_client(descriptor, peer);
   if (send_buffer > 0) syscall(SYS_setsockopt, descriptor, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
   socklen_t length = abstract(&address, name);
   if (connect(descriptor, (struct sockaddr *)&address, length) == 0) return descriptor;
@@ -949,6 +955,18 @@ int sim_connect(const char *name, const char *peer, int send_buffer) {
   syscall(SYS_close, descriptor);
   errno = code;
   return -1;
+}
+
+/// What the program under test connects to is, by the path `/` and a listening socket's name, itself.
+int connect(int descriptor, const struct sockaddr *wanted, socklen_t length) {
+  const char *path = wanted->sa_family == AF_UNIX ? ((const struct sockaddr_un *)wanted)->sun_path : "";
+  if (!simulated || strncmp(path, "/sim_", 5)) return (int)syscall(SYS_connect, descriptor, wanted, length);
+  effect();
+  if (dead) return (int)failing(ECONNREFUSED);
+  struct sockaddr_un address;
+  name_client(descriptor, own_user);
+  length = abstract(&address, path + 1);
+  return (int)syscall(SYS_connect, descriptor, &address, length);
 }
 
 int sim_listen(const char *name) {
