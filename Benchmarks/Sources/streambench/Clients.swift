@@ -4,10 +4,11 @@ import Reactive
 import StreamClient
 import StreamProtocol
 
-/// Measures the client libraries: each reads the stored events of a stream by a Unix socket. Those in other languages are
-/// made of the tree in which `deploy/bench` runs, in the folder of the daemon, and are programs of `Benchmarks/Clients`.
+/// Measures the client libraries: each reads the stored events of a stream by a Unix socket, and Python's those of mapped
+/// memory, too. Those in other languages are made of the tree in which `deploy/bench` runs, in the folder of the daemon, and are
+/// programs of `Benchmarks/Clients`.
 func measureClients(_ options: Options) throws {
-  Report.heading("clients, 64 bytes per event", goal: "C 5 M events/s, Python 0.5 M")
+  Report.heading("clients, 64 bytes per event", goal: "C 5 M events/s, Python 0.5 M, mapped 2 M")
   let broker = try brokerWithFullLog(options).broker
   let held = try replayed(broker, firstNumber: nil, count: nil, verifies: false).count
   let bare = try BareServer()
@@ -40,6 +41,8 @@ private struct ForeignClient {
   let tool: String
   /// What makes and what starts it; `$0` is the folder for its files.
   let making, command: String
+  /// What follows the socket and the number of events.
+  var argument = ""
 
   static let all = [
     ForeignClient(
@@ -55,8 +58,11 @@ private struct ForeignClient {
         cp -rL Sources/python "$0/python" && \
         python3 -m pip install -q --disable-pip-version-check --no-deps --target "$0/site" "$0/python"
         """,
-      command: "PYTHONPATH=\"$0/site\" python3 -B Benchmarks/Clients/read.py"),
+      command: python),
+    // Made by the one before.
+    ForeignClient(name: "Python, streamd, mapped", tool: "python3", making: "true", command: python, argument: "map"),
   ]
+  private static let python = "PYTHONPATH=\"$0/site\" python3 -B Benchmarks/Clients/read.py"
 
   /// - Returns: nil, or the last line of what went wrong.
   func make(in folder: String) throws -> String? {
@@ -67,7 +73,7 @@ private struct ForeignClient {
 
   /// - Returns: the seconds from the subscription to the last event.
   func read(_ path: String, count: Int, _ folder: String) throws -> Double {
-    let (said, status) = try shell("\(command) '\(path)' \(count)", folder)
+    let (said, status) = try shell("\(command) '\(path)' \(count) \(argument)", folder)
     guard status == 0, let seconds = said.last.flatMap({ Double($0) }) else {
       throw BenchError("\(name): status \(status)")
     }

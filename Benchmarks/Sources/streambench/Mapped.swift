@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import StreamRuntime
 
-/// Measures readers of a mapped stream, beside subscribers by sockets. The readers are a program in C.
+/// Measures readers of a mapped stream, beside subscribers by sockets, and many beside redis. The readers are a program in C.
 func measureMapped(_ options: Options) throws {
   let files = try ServerProcess.temporaryFolder()
   defer { ServerProcess.remove(files) }
@@ -11,10 +11,13 @@ func measureMapped(_ options: Options) throws {
   }
   var checked = 0
   for readers in [1, 10, 100, 1000] {
-    Report.heading("mapped stream, \(counted(readers, "reader")), 64 bytes per event")
+    Report.heading(
+      "mapped stream, \(counted(readers, "reader")), 64 bytes per event", goal: readers == 1000 ? "30 x redis" : "")
     let mapped = try MappedContender(options, readers: readers, files)
     let sockets = try Contender(StreamdBroker(options.program), subscribers: readers, verifies: options.verifies)
-    try compareCosts(mapped, sockets, options)
+    let server = readers < 100 ? nil : findProgram("redis-server")
+    let redis = try server.map { try Contender(RedisBroker($0), subscribers: readers, verifies: options.verifies) }
+    try compareCosts(mapped, sockets, redis, options)
     let latencies = try (0..<options.runs).map { _ in
       (
         try mapped.latencies(over: options.seconds, perSecond: 1000),
@@ -43,9 +46,12 @@ private struct Cost {
   func nanoseconds(_ part: KeyPath<Cost, Double>) -> Double { self[keyPath: part] * 1e9 / Double(max(1, events)) }
 }
 
-private func compareCosts(_ mapped: MappedContender, _ sockets: Contender, _ options: Options) throws {
+private func compareCosts(
+  _ mapped: MappedContender, _ sockets: Contender, _ redis: Contender?, _ options: Options
+) throws {
   guard let broker = sockets.server as? StreamdBroker else { return }
   var costs: [(mapped: Cost, sockets: Cost)] = []
+  var redisRates: [Double] = []
   for _ in 0..<options.runs {
     let (daemon, own, before) = (try broker.process.processorSeconds(), ownProcessorSeconds(), sockets.pool.total)
     let rate = try sockets.deliveriesPerSecond(over: options.seconds)
@@ -54,11 +60,15 @@ private func compareCosts(_ mapped: MappedContender, _ sockets: Contender, _ opt
     cost.daemonSeconds = try broker.process.processorSeconds() - daemon
     cost.clientSeconds = ownProcessorSeconds() - own
     costs.append((try mapped.cost(over: options.seconds), cost))
+    if let redis { redisRates.append(try redis.deliveriesPerSecond(over: options.seconds)) }
   }
   let (ofMaps, ofSockets) = (costs.map(\.mapped), costs.map(\.sockets))
   let rates = (Figures(ofMaps.map(\.rate)), Figures(ofSockets.map(\.rate)))
-  Report.line("mapped", rates.0, "events/s", [Report.times(rates.0.median, rates.1.median, "sockets")])
+  let ofRedis = redisRates.isEmpty ? nil : Figures(redisRates)
+  let ratios = [(rates.1, "sockets")] + (ofRedis.map { [($0, "redis")] } ?? [])
+  Report.line("mapped", rates.0, "events/s", ratios.map { Report.times(rates.0.median, $0.0.median, $0.1) })
   Report.line("sockets", rates.1, "events/s")
+  if let ofRedis { Report.line("redis pub/sub", ofRedis, "events/s") }
   for (name, part) in [("daemon", \Cost.daemonSeconds), ("clients", \Cost.clientSeconds)] {
     Report.line("mapped, \(name)", Figures(ofMaps.map { $0.nanoseconds(part) }), "ns/event")
     Report.line("sockets, \(name)", Figures(ofSockets.map { $0.nanoseconds(part) }), "ns/event")

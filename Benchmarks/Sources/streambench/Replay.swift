@@ -20,7 +20,7 @@ func measureReplay(_ options: Options) throws {
     [Report.percent(Figures(rates).median, of: Figures(limits).median, "bare"), "\(held) events held"])
 }
 
-/// A daemon whose stream holds as many events as fit into 64 MiB.
+/// A daemon whose stream holds as many events as fit into 64 MiB, and is mapped.
 func brokerWithFullLog(_ options: Options) throws -> (broker: StreamdBroker, sent: Int) {
   let broker = try StreamdBroker(
     options.program,
@@ -28,6 +28,7 @@ func brokerWithFullLog(_ options: Options) throws -> (broker: StreamdBroker, sen
       [streams.b]
       publish = true
       buffer = { events = 2000000, bytes = "64MiB" }
+      map = true
       """)
   let filling = try Contender(broker, subscribers: 1, verifies: options.verifies)
   while let feeder = filling.feeder, feeder.sent < 1_000_000 { try filling.run(for: 0.1) }
