@@ -200,10 +200,14 @@ struct Subscription {
     )
     var start = previous
     if stamp.gap != nil {
-      // Later events are missing; or a client that has connected again gets the whole state. If ids were skipped, a gap
-      // does not tell which.
-      guard last == nil, let after, client.world.truths[stream]?.begins(between: after, and: end) != true else {
+      // Later events are missing; or a client that has connected again gets the whole state.
+      guard last == nil, let after else {
         (isReadingState, reading) = (false, nil)
+        return
+      }
+      // If ids were skipped, a gap does not tell which.
+      guard client.world.truths[stream]?.begins(between: after, and: end) != true else {
+        reading = nil
         return
       }
       reading = beginning.map { StateReading(of: stream, $0, where: filter) }
