@@ -1,9 +1,12 @@
-"""Foreign servers as upstreams: the package websockets. Each check has a daemon of its own."""
+"""Foreign servers as upstreams: the package websockets, also behind nginx. Each check has a daemon of its own."""
 
 import asyncio
 import contextlib
 import http
 import json
+import shutil
+import socket
+import subprocess
 
 import websockets
 from daemon import expect
@@ -20,6 +23,35 @@ url = "ws://127.0.0.1:{port}/ws"
 send = ['{{"op":"subscribe"}}', {{ credential = "login" }}]
 subprotocols = ["v1", "v2"]
 bearer = {{ credential = "token" }}
+"""
+
+
+# Without HTTP/1.1 and these fields, nginx asks the server for no WebSocket.
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/nginx.log;
+events {{ }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location = /ws {{ return 307 /moved/ws; }}
+    location /moved/ {{
+      proxy_pass http://127.0.0.1:{server}/;
+      proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection upgrade;
+      proxy_read_timeout 3s;
+    }}
+  }}
+}}
 """
 
 
@@ -92,4 +124,64 @@ async def a_websocket_is_subscribed_to_once(daemon):
     expect("503 Service Unavailable" in daemon.log and "source recovered" in daemon.log, daemon.log)
 
 
-CHECKS = [a_websocket_is_subscribed_to_once]
+class Ticker:
+    """Sends numbers, with a pause after the hundredth that is longer than nginx waits for anything."""
+
+    def __init__(self):
+        self.openings, self.number = 0, 0
+
+    async def serve(self, websocket):
+        self.openings += 1
+        with contextlib.suppress(websockets.ConnectionClosed):
+            while True:
+                await websocket.send(json.dumps(self.number))
+                self.number += 1
+                await asyncio.sleep(4.5 if self.number == 100 else 0.001)
+
+
+@contextlib.contextmanager
+def nginx(daemon, port, server):
+    configuration = daemon.folder / "nginx.conf"
+    configuration.write_text(NGINX.format(folder=daemon.folder, port=port, server=server))
+    program = shutil.which("nginx") or "/usr/sbin/nginx"
+    process = subprocess.Popen([program, "-p", daemon.folder, "-c", configuration], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def a_websocket_behind_nginx_is_read(daemon):
+    """a WebSocket behind nginx: a redirect, 502 without the server, its read timeout, which pings avoid, and its sudden end"""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, behind = one.getsockname()[1], other.getsockname()[1]
+    ticker = Ticker()
+    daemon.stop()
+    daemon.start(f"""
+[streams.trades]
+retry = {{ first = "10ms", max = "50ms" }}
+replay = 10000
+buffer = {{ events = 10000 }}
+[streams.trades.websocket]
+url = "ws://127.0.0.1:{port}/ws"
+ping_every = "1s"
+""")
+    reading = asyncio.create_task(values(daemon, 250))
+    with nginx(daemon, port, behind):
+        while "502 Bad Gateway" not in daemon.log:
+            await asyncio.sleep(0.01)
+        server = await websockets.serve(ticker.serve, "127.0.0.1", behind)
+        while ticker.number < 150:
+            await asyncio.sleep(0.01)
+        expect(ticker.openings == 1, f"{ticker.openings} openings")
+    with nginx(daemon, port, behind):
+        received = await reading
+    server.close()
+    # What was on its way through nginx is lost with it.
+    rising = all(former < value for former, value in zip(received, received[1:]))
+    expect(received[:120] == list(range(120)) and rising, f"{received}; the daemon says: {daemon.log}")
+    expect(ticker.openings == 2, f"{ticker.openings} openings; the daemon says: {daemon.log}")
+
+
+CHECKS = [a_websocket_is_subscribed_to_once, a_websocket_behind_nginx_is_read]
