@@ -87,14 +87,17 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
       socket = Socket(try make())
       proceed()
     } catch {
-      finish(unreachable(error.code))
+      finish(failed(error.code))
     }
   }
 
   /// - Parameter code: an errno.
-  private func unreachable(_ code: CInt) -> PeerMachine.Ending {
-    let reason = unsafe String(cString: strerror(code))
-    return .init(failure: HTTPFailure("cannot connect to \(machine.configuration.address): \(reason)"))
+  private func failed(_ code: CInt) -> PeerMachine.Ending {
+    let (address, reason) = (machine.configuration.address, unsafe String(cString: strerror(code)))
+    return .init(
+      failure: HTTPFailure(
+        machine.isAnswered
+          ? "the connection to \(address) has failed: \(reason)" : "cannot connect to \(address): \(reason)"))
   }
 
   // MARK: Turns
@@ -122,6 +125,10 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     }
     write()
     guard let socket else { return }
+    // What was to be sent is lost. Only of a connection that the other side has closed there may be more to read.
+    if let code = socket.writeError, code != EPIPE, code != ECONNRESET {
+      return finish(failed(code))
+    }
     guard socket.unwritten.count + machine.outputByteCount <= Self.unwrittenLimit else { return finish(.unread) }
     do throws(SystemError) {
       try watch(socket)
@@ -175,9 +182,9 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
       } else if count == 0 {
         // Over TCP, the first use of the socket shows whether the connection was made.
         guard let error = socket.writeError, error != EPIPE, !machine.isAnswered else { return .closed }
-        return unreachable(error)
+        return failed(error)
       } else if code != EAGAIN && code != EINTR {
-        return machine.isAnswered ? .closed : unreachable(code)
+        return machine.isAnswered ? .closed : failed(code)
       }
       return nil
     }
