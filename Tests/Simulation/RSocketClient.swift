@@ -110,6 +110,15 @@ class RSocketClient: Client {
       options: [#""gaps":true"#])
   }
 
+  /// Reads a stream, or its state, with credit for one event alone.
+  func hold(_ stream: String, isFromState: Bool) {
+    guard let id = takeID() else { return }
+    Report.shared.say("\(name) holds \(isFromState ? "the state of " : "")\(stream) as \(id)")
+    request(
+      id, Subscription(to: stream, gaps: true, ids: true, isFromState: isFromState, credit: 1, by: self),
+      options: [#""gaps":true"#] + (isFromState ? [#""from":"state""#] : []))
+  }
+
   override func ask(_ stream: String) {
     guard let id = takeID() else { return }
     Report.shared.say("\(name) asks for a value of \(stream) as \(id)")

@@ -44,6 +44,8 @@ struct Subscription {
   var credit: Int
   /// The id of the last event.
   private(set) var last: UInt64?
+  /// The gap that the marker after it has reported.
+  private var markedGap: UInt64?
   /// Events that begin here or later, counted in bytes of the connection, are of a stream that it may not read.
   private var forbiddenFrom: Int?
   /// The streams that the last event of a system stream showed.
@@ -117,9 +119,9 @@ struct Subscription {
     } else if filter != nil {
       judgeFiltered(stamp, isMarker: false, client)
     } else {
-      judgePlace(stamp.id, stamp.gap, client)
+      judgePlace(stamp.id, stamp.gap ?? (stamp.id == last.map { $0 + 1 } ? nil : markedGap), client)
     }
-    last = stamp.id
+    (last, markedGap) = (stamp.id, nil)
     client.world.received(stamp.id, of: stream, by: client)
     // The server's own streams have views, each with ids of its own.
     client.world.truths[stream]?.delivered(stamp.id, stamp.time, data, as: form, to: client.name)
@@ -184,7 +186,7 @@ struct Subscription {
     } else {
       judgeFiltered(stamp, isMarker: true, client)
     }
-    last = stamp.id
+    (last, markedGap) = (stamp.id, stamp.gap ?? (stamp.id == last ? markedGap : nil))
   }
 
   // MARK: The state of keys

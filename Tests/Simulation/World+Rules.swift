@@ -150,6 +150,30 @@ extension World {
       "$streams shows \(client.name) \(shown.sorted()), and there are \(visible.sorted())")
   }
 
+  /// Makes a stream that drops nothing wait for a client that has read one event of it, or of its state.
+  private func stall() {
+    let candidates = streams.filter {
+      $0.isServed && $0.feed == .world && $0.blocks && $0.blockTimeout != nil && !machine.hasEnded($0.name)
+    }
+    let keyed = candidates.filter { $0.keys != nil }
+    guard let stream = random.maybe(keyed.isEmpty ? candidates : keyed),
+      let client = holder(of: stream)
+    else { return }
+    client.isEager = true
+    client.follow(stream.name)
+    func emitSome(_ count: Int) {
+      for _ in 0..<count where !machine.waits(stream.name) {
+        turn(64)
+        client.receive()
+        emit(stream.name)
+      }
+    }
+    emitSome(3)
+    client.hold(stream.name, isFromState: stream.keys != nil)
+    emitSome(100)
+    if machine.waits(stream.name) { Report.shared.count("stalls: \(stream.keys == nil ? "events" : "a state")") }
+  }
+
   /// A stream that drops nothing waits for no client longer than its timeout; all is at rest.
   private func checkStalls() {
     let stalled = streams.filter { $0.isServed && $0.blocks && $0.blockTimeout != nil }
@@ -177,6 +201,7 @@ extension World {
     finishReload()
     if sim_is_dead() != 0 { restartAfterDeath() }
     settle()
+    stall()
     checkStalls()
     for client in clients { client.close() }
     clients = []

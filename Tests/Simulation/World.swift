@@ -326,7 +326,7 @@ final class World {
   // MARK: Upstreams and publishers
 
   /// - Parameter name: the stream that has events; nil: any.
-  private func emit(_ name: String? = nil) {
+  func emit(_ name: String? = nil) {
     let candidates = streams.filter {
       (name ?? $0.name) == $0.name && ($0.feed.isHTTP || (machine.upstreams[$0.name]?.demand ?? .none) > .none)
     }
@@ -362,9 +362,27 @@ final class World {
     }
   }
 
+  /// A client has read one event of a state when the service restarts.
+  private func holdState() {
+    var own = random
+    let keyed = streams.filter { $0.isServed && $0.keys != nil && (machine.state(of: $0.name)?.isComplete ?? false) }
+    guard own.chance(profile.slowStates), let stream = own.maybe(keyed) else { return }
+    guard let client = holder(of: stream) else { return }
+    client.hold(stream.name, isFromState: true)
+    turn(64)
+    client.receive()
+  }
+
+  /// A client that may read a stream; nil: there are many clients already.
+  func holder(of stream: StreamSpecification) -> RSocketClient? {
+    guard clients.count < profile.clients + 4 else { return nil }
+    return connect(as: .user(stream.readers?.first ?? StreamSpecification.users[2]), .rsocket) as? RSocketClient
+  }
+
   /// Much is under way in a stream when the service restarts: events that sockets do not take, values without room,
   /// requests of which a part has arrived.
   func rush() {
+    holdState()
     let stream = random.pick(streams)
     for _ in 0..<random.pick(profile.rushes) where sim_is_dead() == 0 {
       sendLimit = random.pick([1, 20, 200, 2000, .max])
