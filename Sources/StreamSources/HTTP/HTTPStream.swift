@@ -201,6 +201,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   private func ended(_ failure: HTTPFailure?) {
     letGo()
+    guard isLive else { return }  // cancelled, and its own end is under way
     let failure = failure.map(doubted)  // reads the machine
     tell(machine?.ended(failure, at: now))
     thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
