@@ -26,6 +26,8 @@ struct LineSplitter: EventSplitter {
   private let dropsLongLines: Bool
   /// The number of lines that were left out since `takeDroppedCount`.
   private var droppedCount = 0
+  /// Whether the last line so far was left out, and none that is an event has followed.
+  private(set) var endsWithDroppedLine = false
   private var line: [UInt8] = []
   private var isFirstLine = true
   /// Whether the current line is left out.
@@ -97,6 +99,7 @@ struct LineSplitter: EventSplitter {
   private mutating func refuse() throws(EventTooLong) {
     guard dropsLongLines else { throw EventTooLong(maximumBytes: maximumBytes) }
     droppedCount += 1
+    endsWithDroppedLine = true
   }
 
   private mutating func takeLine(into events: inout EventBatch) throws(EventTooLong) {
@@ -120,7 +123,9 @@ struct LineSplitter: EventSplitter {
     isFirstLine = false
     if unsafe text.last == 0x0D { unsafe text = unsafe text.dropLast() }
     guard unsafe text.count <= maximumBytes else { return try refuse() }
-    if unsafe !text.isWhiteSpace { unsafe events.append(UnsafeRawBufferPointer(rebasing: text)) }
+    guard unsafe !text.isWhiteSpace else { return }
+    unsafe events.append(UnsafeRawBufferPointer(rebasing: text))
+    endsWithDroppedLine = false
   }
 }
 

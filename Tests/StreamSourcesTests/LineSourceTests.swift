@@ -155,6 +155,19 @@ import Testing
     }
   }
 
+  @Test(arguments: [("a\nlonger\nb\n", 1), ("a\nlonger\n", 0), ("longer\nb\nlonger", 0)])
+  func aLongLineIsOverWithTheNextOneOfTheSameRead(text: String, ends: Int) async throws {
+    let listener = try unixListener()
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(unix, on: thread) { $0.maximumEventBytes = 4 }.subscribe(taker)
+      try await listener.accept().send(text)
+      _ = await taker.next(1)
+      taker.cancel()
+    }
+    #expect(reports.withLock { $0.count { $0 == .complete } } == ends && !losses.isEmpty)
+  }
+
   @Test func anIdleConnectionIsMadeAgainAndTheReasonReported() async throws {
     let listener = try unixListener()
     try await withSourceThread { thread in

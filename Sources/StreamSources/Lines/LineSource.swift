@@ -58,8 +58,9 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private var registration: EventLoop.Registration?
   private var interest: EventLoop.Readiness = []
   private var splitter = LineSplitter(maximumBytes: 0)
-  /// Messages that were too long since the last report, and whether that report was a loss.
-  private var (dropped, isDropping) = (0, false)
+  /// Messages that were too long since the last report, whether the last message was, and whether a loss was reported since
+  /// the last `complete`.
+  private var (dropped, endsWithDropped, isDropping) = (0, false, false)
   /// Whether the last read has not used up what the port holds.
   private var mayHaveMore = true
   /// The texts that are not sent, the first one as far as it is not.
@@ -261,16 +262,18 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   /// - Parameter size: of a message, more than that of `bytes` if it is larger than the room.
   private func take(_ bytes: UnsafeRawBufferPointer, _ size: Int, into events: inout EventBatch) {
     if settings.hasLines {
-      guard size == bytes.count else {
+      endsWithDropped = size != bytes.count
+      guard !endsWithDropped else {
         dropped += 1
         return
       }
       try? unsafe splitter.feed(bytes, into: &events)  // a long line is dropped
       if case .udp = settings.place { try? splitter.end(into: &events) }
     } else if size > min(bytes.count, settings.maximumEventBytes) {
-      dropped += 1
+      (dropped, endsWithDropped) = (dropped + 1, true)
     } else if size > 0 {
       unsafe events.append(bytes)
+      endsWithDropped = false
     }
   }
 
@@ -283,8 +286,11 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
       report(.lost("the system has dropped datagrams, which came faster than they were read", count: lost))
     }
     dropped = 0
-    if long == 0, lost == 0, hasEvents, isDropping { report(.complete) }
-    if long > 0 || lost > 0 || hasEvents { isDropping = long > 0 || lost > 0 }
+    if long > 0 || lost > 0 { isDropping = true }
+    // Datagrams that the system has dropped are known with the next one.
+    guard isDropping, hasEvents, !endsWithDropped, !splitter.endsWithDroppedLine else { return }
+    isDropping = false
+    report(.complete)
   }
 
   // MARK: Times
