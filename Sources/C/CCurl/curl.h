@@ -22,6 +22,10 @@ static inline CURLcode curl_easy_set_receiver(CURL *easy, CURLoption option, cur
   return curl_easy_setopt(easy, option, value);
 }
 
+static inline CURLcode curl_easy_set_progress(CURL *easy, curl_xferinfo_callback value) {
+  return curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, value);
+}
+
 static inline CURLcode curl_easy_get_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
 }

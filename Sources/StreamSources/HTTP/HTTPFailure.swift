@@ -48,9 +48,7 @@ struct HTTPFailure: Error, Equatable {
   static func transport(
     _ code: CURLcode, of request: UpstreamRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
   ) -> HTTPFailure {
-    let place = request.place(of: hop)
-    var proxy: HTTPProxy?
-    if request.unixSocket == nil, case .proxy(let given) = request.route { proxy = given }
+    let (proxy, place) = (request.proxy, unsafe place(of: request, to: hop, easy))
     var (connectStatus, status, connections) = (0, 0, 0)
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     unsafe curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
@@ -80,15 +78,31 @@ struct HTTPFailure: Error, Equatable {
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
       // In TLS 1.3 a server that refuses the client's certificate reports it only after the request.
       if let alert = alert(in: detail) { return tls(place, alert) }
-      if isFresh, hop.origin.scheme == "https", code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR {
+      if isFresh, hop.origin.scheme == "https", place == request.place(of: hop),
+        code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR
+      {
         return tls(place, "the server closed the connection; it may require another client certificate")
       }
       return HTTPFailure("\(place) closed the connection before the response was complete")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
       CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
       return tls(place, alert(in: detail) ?? (detail.isEmpty ? reason(of: code) : detail))
+    case CURLE_OUT_OF_MEMORY where status == 0 || detail.isEmpty:
+      // libcurl's limit of a header line is 100 KiB (CURL_MAX_HTTP_HEADER).
+      return HTTPFailure("a header line of \(place) is over 100 KiB")
     default: return HTTPFailure("transfer from \(place) failed: \(reason(of: code))")
     }
+  }
+
+  /// Who has to answer: the upstream, or the proxy that is to make a tunnel to it.
+  static func place(of request: UpstreamRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer) -> String {
+    var (connectStatus, connections) = (0, 0)
+    unsafe curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)
+    unsafe curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
+    guard let proxy = request.proxy, proxy.url.hasPrefix("http"), connections > 0, connectStatus == 0,
+      hop.origin.scheme == "https" || request.offer != nil
+    else { return request.place(of: hop) }
+    return named(proxy)
   }
 
   /// What is malformed in a response, where libcurl has only a code that means many things.

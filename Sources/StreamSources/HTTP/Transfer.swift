@@ -85,6 +85,8 @@ import StreamRuntime
   private var decodedBytes = 0
   private var discarded = 0
   private var headerBytes = 0
+  /// How often libcurl has reported progress without a head.
+  private var idleReports = 0
   private var refusal: HTTPFailure?
   /// Whether libcurl holds a piece that was not taken.
   private var isHeld = false
@@ -185,7 +187,8 @@ import StreamRuntime
       headTimer = client.loop.schedule(after: timeLeft) { [weak self] in
         guard let self else { return }
         headTimer = nil
-        fail(.noAnswer(from: request.place(of: hop), within: request.timeout ?? .zero))
+        guard let easy = unsafe self.easy else { return }
+        unsafe fail(.noAnswer(from: HTTPFailure.place(of: request, to: hop, easy), within: request.timeout ?? .zero))
       }
     }
   }
@@ -193,10 +196,11 @@ import StreamRuntime
   /// The hop has ended, with success or failure.
   func ended(_ result: CURLcode) {
     guard let easy = unsafe easy else { return }
-    let wasCut: Bool
-    if case .discard = plan { wasCut = discarded > Self.discardLimit } else { wasCut = false }
+    // What becomes of a body that is not wanted is no failure.
+    let isComplete: Bool
+    if case .discard = plan { isComplete = head != nil } else { isComplete = false }
     if let refusal { return fail(refusal) }
-    guard result == CURLE_OK || wasCut else {
+    guard result == CURLE_OK || isComplete else {
       return unsafe fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
     }
     guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not reply with HTTP")) }
@@ -241,7 +245,7 @@ import StreamRuntime
       unsafe curl_easy_reset(easy)  // keeps the cookies
       if hop.origin != origin { unsafe exchangeCookies(of: origin, in: easy) }
     }
-    (self.head, redirectsTo, plan, discarded, headerBytes) = (nil, nil, .discard, 0, 0)
+    (self.head, redirectsTo, plan, discarded, headerBytes, idleReports) = (nil, nil, .discard, 0, 0, 0)
     (decoder, decodedBytes, isHeld, hasSent) = (nil, 0, false, false)
     start()
   }
@@ -350,6 +354,12 @@ import StreamRuntime
       let goesOn = unsafe Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().received(headerLine: line)
       return goesOn ? line.count : 0
     }
+    unsafe curl_easy_set_long(easy, CURLOPT_NOPROGRESS, 0)
+    unsafe curl_easy_set_pointer(easy, CURLOPT_XFERINFODATA, box)
+    unsafe curl_easy_set_progress(easy) { transfer, _, _, _, _ in
+      guard let transfer = unsafe transfer else { return 1 }
+      return unsafe Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().mayProgress() ? 0 : 1
+    }
     unsafe curl_easy_set_receiver(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, transfer in
       guard let bytes = unsafe bytes, let transfer = unsafe transfer else { return 0 }
       let piece = unsafe UnsafeRawBufferPointer(start: bytes, count: size * count)
@@ -380,6 +390,17 @@ import StreamRuntime
     return count > 0 ? count : Int(CURL_READFUNC_PAUSE)
   }
 
+  /// libcurl reads a proxy's answer to CONNECT byte by byte, and reports each of them, but returns only when there are no
+  /// more.
+  /// - Returns: false to end the transfer.
+  private func mayProgress() -> Bool {
+    guard head == nil else { return true }
+    idleReports += 1
+    guard idleReports > Self.discardLimit else { return true }
+    refusal = HTTPFailure("more than \(Self.discardLimit >> 10) KiB came before the response")
+    return false
+  }
+
   /// - Returns: false to end the transfer.
   private func received(headerLine line: UnsafeRawBufferPointer) -> Bool {
     guard handler != nil else { return false }
@@ -404,15 +425,18 @@ import StreamRuntime
     if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queueState { host.rest(for: rest) }
     if [301, 302, 303, 307, 308].contains(status), let location = field("Location") {
       redirectsTo = location
-      return request.offer == nil || endUnread()
+      return request.offer == nil && !request.isEndless || endUnread()
     }
     guard let handler else { return false }
     progress(.answered(status: status, after: .now - began))
     plan = handler.transferReceived(head)
     switch plan {
     case .discard:
-      // The connection, or the server behind it, may be the reason: the next request is to use another one.
-      if [408, 421].contains(status) || status >= 500 || request.offer != nil { return endUnread() }
+      // The connection, or the server behind it, may be the reason: the next request is to use another one. A body
+      // without a time limit may never end.
+      if [408, 421].contains(status) || status >= 500 || request.offer != nil || request.isEndless {
+        return endUnread()
+      }
     case .refuse(let failure): refusal = failure
     case .take where request.isEndless:
       stopTimers()

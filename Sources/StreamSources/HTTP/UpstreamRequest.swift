@@ -106,6 +106,12 @@ struct UpstreamRequest: Equatable, Sendable {
     return isAllowed ? nil : HTTPFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
   }
 
+  /// The proxy of the configuration.
+  var proxy: HTTPProxy? {
+    guard unixSocket == nil, case .proxy(let proxy) = route else { return nil }
+    return proxy
+  }
+
   /// The server at `hop`, for a message.
   func place(of hop: HTTPURL) -> String { unixSocket ?? hop.origin.authority }
 }
