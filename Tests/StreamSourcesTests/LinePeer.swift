@@ -19,7 +19,9 @@ final class LinePeer: Sendable {
     if rest.isEmpty { Glibc.send(socket, "", 0, 0) }
     guard
       try await eventually({
-        let count = rest.withUnsafeBytes { write(socket, $0.baseAddress, $0.count) }
+        var count = rest.withUnsafeBytes { Glibc.send(socket, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL)) }
+        if count < 0, errno == ENOTSOCK { count = rest.withUnsafeBytes { write(socket, $0.baseAddress, $0.count) } }
+        if count < 0, errno == EPIPE || errno == ECONNRESET { throw HTTPFailure("the connection has ended") }
         if count > 0 { rest = rest.dropFirst(count) }
         return rest.isEmpty
       })

@@ -23,6 +23,8 @@ import StreamRuntime
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
+  /// The connections that no transfer uses.
+  private let idleConnections: QuietSockets
   private var isInsideCurl = false
   /// Transfers that have used their share of a turn, in the order in which they resume.
   private var deferred: [Transfer] = []
@@ -50,6 +52,8 @@ import StreamRuntime
   /// Returns nil when there is not enough memory.
   /// - Parameter transfersPerHost: concurrent transfers to one host; at least 1.
   init?(on loop: EventLoop, transfersPerHost: Int) {
+    guard let idle = try? QuietSockets() else { return nil }
+    idleConnections = idle
     guard Self.isInitialised, let multi = unsafe curl_multi_init() else { return nil }
     self.loop = loop
     self.transfersPerHost = transfersPerHost
@@ -132,6 +136,16 @@ import StreamRuntime
     guard unsafe curl_multi_add_handle(multi, easy) == CURLM_OK else { return false }
     unsafe activities[easy] = activity
     return true
+  }
+
+  /// Notes the connection that a transfer leaves to later ones, if there is one.
+  func watchIdleConnection(of easy: UnsafeMutableRawPointer) {
+    var (version, socket) = (0, curl_socket_t(-1))
+    unsafe curl_easy_get_long(easy, CURLINFO_HTTP_VERSION, &version)
+    unsafe curl_easy_get_socket(easy, &socket)
+    // Over HTTP/2 a server may send something at any time.
+    guard socket >= 0, version != CURL_HTTP_VERSION_2_0 else { return }
+    idleConnections.insert(socket)
   }
 
   func remove(_ easy: UnsafeMutableRawPointer) {
@@ -223,7 +237,13 @@ import StreamRuntime
   }
 
   /// Performs what is due in libcurl.
-  func actNow() { act(on: curl_socket_t(CURL_SOCKET_TIMEOUT), 0) }
+  func actNow() {
+    // Transfers that begin take their connections within the call. What has come on one while no transfer used it, such as a
+    // second response or a status before the end, libcurl (before 8.1) would take for the response to the next request,
+    // which may be another stream's.
+    idleConnections.closeReadable()
+    act(on: curl_socket_t(CURL_SOCKET_TIMEOUT), 0)
+  }
 
   private func watch(_ socket: curl_socket_t, for what: CInt, of easy: UnsafeMutableRawPointer?) {
     // Always a new watch, never an update in place: if libcurl has closed the socket unnoticed and got the same number
@@ -238,6 +258,7 @@ import StreamRuntime
       }
       return
     }
+    idleConnections.remove(socket)
     do throws(SystemError) {
       watches[socket] = try SocketWatch(socket, for: readiness, client: self)
     } catch {

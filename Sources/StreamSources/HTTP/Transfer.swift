@@ -196,6 +196,7 @@ import StreamRuntime
   /// The hop has ended, with success or failure.
   func ended(_ result: CURLcode) {
     guard let easy = unsafe easy else { return }
+    unsafe client?.watchIdleConnection(of: easy)
     // What becomes of a body that is not wanted is no failure.
     let isComplete: Bool
     if case .discard = plan { isComplete = head != nil } else { isComplete = false }
