@@ -12,13 +12,15 @@ final class Contender {
   let server: AnyObject
 
   /// A broker with one publisher.
-  init(_ broker: any Broker, subscribers: Int, verifies: Bool) throws {
+  /// - Parameter batch: publishes so many events, and the next ones when every subscriber has got these; nil: as many as
+  ///   the broker's window allows.
+  init(_ broker: any Broker, subscribers: Int, batch: Int? = nil, verifies: Bool) throws {
     name = broker.name
     server = broker
     let sockets = try (0..<subscribers).map { _ in try broker.subscribe() }
     try broker.settle(sockets)
     pool = try SubscriberPool(broker.name, sockets, shape: broker.shape, firstNumber: 0, verifiesAll: verifies)
-    window = broker.window(subscribers: subscribers)
+    window = batch ?? broker.window(subscribers: subscribers)
     greatestRate = broker.greatestRate
     let feeder = try Feeder(broker)
     self.feeder = feeder

@@ -21,6 +21,12 @@ func measureThroughput(_ options: Options) throws {
       goal: subscribers == 1 ? "2 x redis and nats" : "6 x redis, 60 % of the bare limit")
     report(try compareThroughput(options, subscribers: subscribers))
   }
+  for batch in [100, 1000] {
+    Report.heading(
+      "throughput, 1,000 subscribers, batches of \(counted(batch)), 64 bytes", goal: "6 x redis, 60 % of the bare limit"
+    )
+    report(try compareThroughput(options, subscribers: 1000, batch: batch))
+  }
 }
 
 /// - Parameter rates: those of the baseline, of streamd, and of its peers.
@@ -38,11 +44,13 @@ func report(_ rates: [(name: String, figures: Figures)]) {
 }
 
 /// Deliveries per second of the baseline, of streamd, and then of the peers.
-func compareThroughput(_ options: Options, subscribers: Int) throws -> [(name: String, figures: Figures)] {
+func compareThroughput(
+  _ options: Options, subscribers: Int, batch: Int? = nil
+) throws -> [(name: String, figures: Figures)] {
   let makers: [() throws -> Contender] =
     [{ try Contender(bare: BareServer(), subscribers: subscribers) }]
     + (try brokers(options).map { broker in
-      { try Contender(broker, subscribers: subscribers, verifies: options.verifies) }
+      { try Contender(broker, subscribers: subscribers, batch: batch, verifies: options.verifies) }
     })
   return try compareThroughput(options, makers, subscribers: subscribers)
 }
