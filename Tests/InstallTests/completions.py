@@ -15,9 +15,26 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 printf '%s\n' "${COMPREPLY[@]}"
 """
 
+# Tab at the end of the line $2 in zsh, whose completions are in the folder $1. Writes the offers to the file $3.
+ZSH = r"""
+zmodload zsh/zpty
+zpty shell zsh -f
+zpty -w shell "PROMPT= fpath=(${(q)1} \$fpath); autoload -Uz compinit; compinit -D -u; exec 3>${(q)3}"
+zpty -w shell 'compadd() {
+  local -a offers
+  builtin compadd "$@"
+  local code=$?
+  [[ " $*" == *\ -[OAD]\ * ]] || { builtin compadd -A offers "$@"; print -rl -- $offers >&3 }
+  return $code
+}'
+zpty -w shell "finish() { exit }; comppostfuncs=(finish); bindkey '^I' complete-word"
+zpty -w -n shell "$2"$'\t'
+while zpty -t shell; do sleep 0.02; zpty -r shell screen; done
+"""
+
 
 def bash(installation, *words, socket="/nowhere"):
-    """The offers of bash for the last of `words`. An `=` is a separate word."""
+    """The offers of bash for the last of `words`. An `=` or a `:` is a separate word."""
     file = installation.prefix / "share/bash-completion/completions" / words[0]
     answer = said("bash", "-c", BASH, file, *words, environment=environment(installation, socket))
     return set(answer.split())
@@ -30,6 +47,17 @@ def fish(installation, line, socket="/nowhere"):
         "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", file, line,
         environment={**environment(installation, socket), "HOME": str(installation.folder)})
     return {offer.split("\t")[0] for offer in answer.splitlines()}
+
+
+def zsh(installation, line, socket="/nowhere"):
+    """The offers of zsh at the end of `line`."""
+    folder = next((installation.prefix / "share/zsh").glob("*"))
+    file = installation.folder / "offers"
+    file.write_text("")
+    said("zsh", "-f", "-c", ZSH, "zsh", folder, line, file, environment=environment(installation, socket))
+    offers = set(file.read_text().split())
+    file.unlink()
+    return offers
 
 
 def environment(installation, socket):
@@ -140,6 +168,19 @@ def values_are_offered(installation):
         expect(all(re.search(rf"\b{value}\b", help_text) for value in wanted), f"--help has not all of {wanted}")
 
 
+def addresses_are_one_word(installation):
+    """bash offers commands and values after an address, which it splits at its colons"""
+    commands = commands_of(installation)
+    for address in (["127.0.0.1", ":", "7878"], ["[", "::", "1]", ":", "7878"], ["unix", ":", "/run/s"]):
+        for option in (["--socket"], ["--socket", "="]):
+            words = ["streamctl", *option, *address]
+            expect_equal(bash(installation, *words, ""), commands, f"bash, {words}")
+            expect_equal(bash(installation, *words, "sub", ""), set(), f"bash, {words} sub")
+            expect_equal(bash(installation, *words, "sub", "--on-lag", "="), {"skip", "latest", "fail"}, f"bash, {words}")
+    expect_equal(bash(installation, "streamctl", "get", "x", "-o", "=", "j"), {"json"}, "bash, -o=")
+    expect_equal(bash(installation, "streamctl", "--socket", "unix", ":", "/bin/fals"), {"/bin/false"}, "bash, unix:")
+
+
 def streams_are_offered(installation):
     """completed names are the daemon's streams, for pub those that accept values, with any --socket"""
     with installation.daemon() as socket:
@@ -152,6 +193,12 @@ def streams_are_offered(installation):
         expect_offer(fish, {"clock", "home/door"}, installation, "streamctl sub ", socket=socket)
         expect_offer(fish, {"home/door"}, installation, "streamctl pub ", socket=socket)
         expect_offer(fish, {"home/door"}, installation, f"streamctl --socket {socket} get h")
+        for words in ("sub", "sub clock", "get", "get -o json", "refresh", "check --max-age=5s"):
+            expect_offer(zsh, {"clock", "home/door"}, installation, f"streamctl {words} ", socket=socket)
+        expect_offer(zsh, {"clock", "home/door"}, installation, f"streamctl --socket {socket} get ")
+        expect_offer(zsh, {"home/door"}, installation, "streamctl pub ", socket=socket)
+        for words in ("get clock", "pub home/door", "check clock"):
+            expect_offer(zsh, set(), installation, f"streamctl {words} ", socket=socket)
 
 
 def expect_offer(shell, wanted, *question, **socket):
@@ -174,6 +221,7 @@ CHECKS = [
     commands_are_offered,
     commands_have_their_own_help,
     values_are_offered,
+    addresses_are_one_word,
     streams_are_offered,
     failure_is_silent,
 ]

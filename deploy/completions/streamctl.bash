@@ -7,14 +7,17 @@ _streamctl_names() {
 }
 
 _streamctl() {
-  local word words=() index
-  # Bash splits `--name=value` into three words.
-  for ((index = 1; index < COMP_CWORD; index++)); do
+  # Bash also splits words at `=` and `:`, and replaces the part at the cursor only.
+  local word words=() index joins='' begun='' current=${COMP_WORDS[COMP_CWORD]}
+  for ((index = 1; index <= COMP_CWORD; index++)); do
     word=${COMP_WORDS[index]}
-    if [[ $word != '=' ]]; then words+=("$word"); fi
+    if [[ $joins || $word == [=:]* ]] && ((${#words[@]})); then words[-1]+=$word; else words+=("$word"); fi
+    joins=''
+    if [[ $word == *[=:] ]]; then joins=yes; fi
   done
-  local current=${COMP_WORDS[COMP_CWORD]}
-  if [[ $current == '=' ]]; then current=''; fi
+  if [[ $current == [=:]* ]]; then current=''; fi
+  begun=${words[-1]%"$current"}
+  unset 'words[-1]'
 
   local option='' command='' name='' socket=()
   for word in "${words[@]}"; do
@@ -24,6 +27,7 @@ _streamctl() {
       continue
     fi
     case $word in
+      --socket=*) socket=(--socket "${word#*=}") ;;
       --socket | --token-file | --credit | --count | --from | --last | --on-lag | --format | --max-event | --sort | --timeout | --as | --max-age | --where | --key) option=$word ;;
       -n) option=--last ;;
       -o) option=--format ;;
@@ -31,6 +35,12 @@ _streamctl() {
       *) if [[ ! $command ]]; then command=$word; else name=$word; fi ;;
     esac
   done
+
+  case $begun in
+    -n=*) option=--last ;;
+    -o=*) option=--format ;;
+    --*=*) option=${begun%%=*} ;;
+  esac
 
   local offered=''
   case $option in

@@ -88,9 +88,10 @@ _streamctl() {
   case $state in
     command) _describe command commands && ret=0 ;;
     name)
+      # The command and its arguments up to the cursor; only sub accepts several names.
+      if (($#line > 2)) && [[ $line[1] != sub ]]; then return 1; fi
       case $line[1] in
-        sub) _streamctl_names '' && ret=0 ;;
-        get | check | refresh) ((CURRENT > 3)) || _streamctl_names '' && ret=0 ;;
+        sub | get | check | refresh) _streamctl_names '' && ret=0 ;;
         pub) _streamctl_names publish && ret=0 ;;
         reload) compadd $(pidof streamd 2>/dev/null) && ret=0 ;;
       esac
