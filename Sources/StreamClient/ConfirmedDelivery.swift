@@ -124,7 +124,7 @@ struct ConfirmedDelivery {
   mutating func retry(
     after error: StreamError, isRefused: Bool, fraction: Double, _ waiting: inout ArraySlice<[UInt8]>
   ) -> (delay: Duration, news: ReconnectPolicy.Report?)? {
-    guard error.isLoss(wasConnected: wasConnected, isRefused: isRefused) else { return nil }
+    guard policy.retries(after: error, wasConnected: wasConnected, isRefused: isRefused) else { return nil }
     next -= UInt64(unconfirmed.count)
     waiting = unconfirmed + waiting
     unconfirmed = []

@@ -201,7 +201,7 @@ final class MapLink: @unchecked Sendable {
       return true
     }
     guard let policy = request.reconnect,
-      error.isLoss(wasConnected: hasRegion || isInterrupted, isRefused: transport.isRefused)
+      policy.retries(after: error, wasConnected: hasRegion || isInterrupted, isRefused: transport.isRefused)
     else { return false }
     leaveRequests()
     lossCount += 1

@@ -35,6 +35,7 @@ public struct ReconnectPolicy: Sendable {
   /// The maximum delay. Each failed attempt doubles the delay up to this.
   public let longest: Duration
   let report: @Sendable (Report) -> Void
+  private var isFinal: @Sendable (StreamError) -> Bool = { _ in false }
 
   /// - Parameters:
   ///   - first: the delay after the first loss.
@@ -49,6 +50,19 @@ public struct ReconnectPolicy: Sendable {
     self.first = first
     self.longest = max(first, longest)
     self.report = report
+  }
+
+  /// Returns a policy without another attempt after a failure for which `isFinal` returns true.
+  package func ending(if isFinal: @escaping @Sendable (StreamError) -> Bool) -> ReconnectPolicy {
+    var policy = self
+    policy.isFinal = isFinal
+    return policy
+  }
+
+  /// Whether a new connection may resolve the failure.
+  /// - Parameter isRefused: whether the server refused the connection.
+  func retries(after error: StreamError, wasConnected: Bool, isRefused: Bool) -> Bool {
+    error.isLoss(wasConnected: wasConnected, isRefused: isRefused) && !isFinal(error)
   }
 
   /// Returns the delay after this number of losses without an event between them, at least 1.
@@ -129,7 +143,7 @@ struct Resumption {
   ///   - isRefused: whether the server refused the connection.
   ///   - fraction: as for ``ReconnectPolicy/delay(afterLosses:fraction:)``.
   mutating func fail(_ error: StreamError, isRefused: Bool, fraction: Double) -> Consequence {
-    let isLoss = error.isLoss(wasConnected: wasConnected, isRefused: isRefused)
+    let isLoss = policy.retries(after: error, wasConnected: wasConnected, isRefused: isRefused)
     guard isLoss, !hasBareEvents, !isInState || lastID == nil else { return .end }
     wasConnected = true
     resumedAfter = lastID

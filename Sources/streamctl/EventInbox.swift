@@ -60,6 +60,9 @@ final class EventInbox: Subscriber, Sendable {
     }
   }
 
+  /// The policy of a request that outlives its connection: posts its reports, and ends with the refusal of a token.
+  func reconnectPolicy() -> ReconnectPolicy { ReconnectPolicy { [self] in post($0) }.ending { $0.isRefusalOfToken } }
+
   /// The message for a lost connection; the server's message follows.
   static let lossNotice = "connection lost, reconnecting"
 

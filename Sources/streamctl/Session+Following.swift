@@ -140,7 +140,7 @@ private struct FollowingRun {
   private func subscribe(to name: String, _ options: SubscribeOptions) -> EventInbox {
     let inbox = EventInbox(session.alarm)
     session.followed.add(inbox)
-    let reconnect = wanted.reconnects ? ReconnectPolicy { inbox.post($0) } : nil
+    let reconnect = wanted.reconnects ? inbox.reconnectPolicy() : nil
     session.connection.stream(name, options: options, reconnect: reconnect).subscribe(inbox)
     return inbox
   }

@@ -29,8 +29,7 @@ extension Session {
 
   private func sink(to name: String, _ publication: Arguments.Publication) -> RemoteSink {
     let publisher =
-      publication.reconnects
-      ? PublisherName(publication.publisher, reconnect: ReconnectPolicy { [inbox] in inbox.post($0) }) : nil
+      publication.reconnects ? PublisherName(publication.publisher, reconnect: inbox.reconnectPolicy()) : nil
     let sink = connection.sink(to: name, as: publisher) { [inbox] completion in
       inbox.receive(completion: completion)
     }

@@ -90,6 +90,7 @@ struct Stop: Error, Equatable {
     let code: CInt =
       switch error {
       case .cannotConnect(let system): [EACCES, EPERM].contains(system.code) ? 77 : 69
+      case .disconnected where error.isRefusalOfToken: 77
       case .canceled, .disconnected: 69
       case .rejected: 77
       case .invalid, .cutOff: 65
@@ -116,4 +117,9 @@ struct Stop: Error, Equatable {
     case _: ""
     }
   }
+}
+
+extension StreamError {
+  /// Whether the daemon refused the connection because of its token, which only the sentence tells: see docs/WIRE.md.
+  var isRefusalOfToken: Bool { self == .disconnected("the token is not valid") }
 }

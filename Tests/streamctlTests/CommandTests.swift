@@ -283,6 +283,24 @@ import Testing
     }
   }
 
+  @Test(arguments: ["sub", "pub"]) func aRefusalOfTheTokenEndsReconnecting(verb: String) async throws {
+    let refused = Locked(false)
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      guard refused.withLock({ $0 }) else {
+        refused.withLock { $0 = true }
+        if verb == "sub" { peer.send("1", on: id, number: 1) }
+        return peer.machine.close(.connectionClose, "token \"a\" is not valid any more")
+      }
+      peer.machine.close(.rejectedSetup, "the token is not valid")
+    }) { server in
+      let command = try Command(["--socket", server.path, verb, "s"] + (verb == "pub" ? ["x"] : []))
+      #expect(await command.rest() == (verb == "sub" ? "1\n" : ""))
+      let errors = "streamctl: connection lost, reconnecting\nstreamctl: the token is not valid\n"
+      #expect(await command.end() == (77, errors))
+    }
+  }
+
   @Test func gapsAreCountedOnStandardErrorAndInTheExitCode() async throws {
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, _, _) = event else { return }

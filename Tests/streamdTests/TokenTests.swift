@@ -178,7 +178,7 @@ private let secrets = [
     }
     #expect(try await get("alice") == (0, ""))
     #expect(try await get(nil) == (77, "streamctl: a client without credentials may not read \"s\"\n"))
-    #expect(try await get("bob") == (69, "streamctl: the token is not valid\n"))
+    #expect(try await get("bob") == (77, "streamctl: the token is not valid\n"))
     #expect(try await get("none").0 == 74)
     let other = uniqueAddress()
     let client = try ChildProcess(ChildProcess.built("streamctl"), ["--socket", "\(other)", "list"])
