@@ -142,11 +142,11 @@ extension ConnectionMachine {
 
   /// Client: cancels the request that received a value above the limit. Other requests are not affected.
   private mutating func giveUp(at index: LiveRequests.Index, into events: inout [Event]) {
-    let id = live[index].id
+    let (id, count) = (live[index].id, limits.maximumRequestBytes)
     remove(at: index)
     Frame.cancel(id).encode(into: &output)
     events.append(
-      .error(id, .invalid, "a value has more than \(limits.maximumRequestBytes) bytes, the limit of the receiver"))
+      .error(id, .invalid, "a value has more than \(count) byte\(count == 1 ? "" : "s"), the limit of the receiver"))
   }
 
   private func tooLong(_ id: StreamID) -> ProtocolViolation {

@@ -120,7 +120,8 @@ extension Arguments {
         continue
       }
       guard Self.options.contains(parts[0]) else {
-        let known = Self.options.union(Self.flags).union(["--help", "--version"])
+        guard !Self.flags.contains(parts[0]) else { throw .usage("\(parts[0]) accepts no value") }
+        let known = Help.options(of: operands.first ?? rest.first { !$0.hasPrefix("-") })
         throw .usage("unknown option \(given.prefix { $0 != "=" })", meant: nearest(to: parts[0], among: known))
       }
       // A value may begin with a dash: --from -5m.
@@ -134,6 +135,7 @@ extension Arguments {
       values.removeValue(forKey: option) ?? environment[variable].flatMap { $0.isEmpty ? nil : $0 }
     }
     let path = value("--socket", "STREAMD_SOCKET")
+    if let path, ["", "unix:", "tcp:"].contains(path) { throw .usage("--socket requires a path or an address") }
     let tokenFile = value("--token-file", "STREAMD_TOKEN_FILE")
     let maximumEventBytes = try Self.size("--max-event", values)
     self.init(
@@ -319,10 +321,10 @@ extension Arguments {
     return number
   }
 
-  /// A size in bytes: digits, optionally with `KiB`, `MiB` or `GiB`; at most the wire's largest number.
+  /// A size in bytes: digits, optionally with `B`, `KiB`, `MiB` or `GiB`; at most the wire's largest number.
   private static func size(_ option: String, _ values: [String: String]) throws(Stop) -> Int? {
     guard let text = values[option] else { return nil }
-    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)]
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)]
     let unit = units.first { text.hasSuffix($0.0) } ?? ("", 1)
     guard let number = Int(text.dropLast(unit.0.count)), number > 0, number <= 4 << 30 / unit.1 else {
       throw .usage("\(option) requires a size from 1 to 4GiB, such as 64MiB, not \"\(text)\"")

@@ -113,6 +113,12 @@ enum Help {
     return ([usage] + concerned + others).joined(separator: "\n\n") + "\n"
   }
 
+  /// The options of a command in their long form; of all commands if there is no such command.
+  static func options(of command: String?) -> Set<String> {
+    let text = command.flatMap { Self.text(of: $0) } ?? text
+    return Set(text.split { !$0.isLetter && $0 != "-" }.map(String.init).filter { $0.hasPrefix("--") })
+  }
+
   private static let paragraphs = text.split(separator: "\n\n").map { $0.hasSuffix("\n") ? $0.dropLast() : $0 }
 
   /// Each command with its operands, and its description: two columns of the text.

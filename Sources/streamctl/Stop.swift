@@ -63,10 +63,10 @@ struct Stop: Error, Equatable {
   /// EX_CONFIG: the daemon's files have errors.
   static func configuration(_ message: String) -> Stop { Stop("configuration not reloaded: \(message)", 78) }
 
-  /// The connection or the wait ended after a reload was requested.
+  /// EX_UNAVAILABLE: the connection or the wait ended after a reload was requested. A signal keeps its code.
   static func unknownOutcome(_ end: Stop) -> Stop {
     guard let message = end.message else { return end }
-    return Stop("a reload was requested, but its outcome is unknown: \(message)", end.exitCode)
+    return .unavailable("a reload was requested, but its outcome is unknown: \(message)")
   }
 
   /// EX_UNAVAILABLE: the daemon is not available at present.
@@ -102,7 +102,8 @@ struct Stop: Error, Equatable {
 
   private static func isHostAndPort(_ text: String) -> Bool {
     guard let colon = text.lastIndex(of: ":"), !text.contains("/") else { return false }
-    return UInt16(text[text.index(after: colon)...]) != nil
+    let port = text[text.index(after: colon)...]
+    return !port.isEmpty && port.allSatisfy(\.isNumber)
   }
 
   /// The end of a message: what a user can do about a failed connection.
@@ -111,7 +112,7 @@ struct Stop: Error, Equatable {
     return switch system.code {
     case EACCES, EPERM: "; members of its group may connect: adduser NAME streamd, and log in again"
     case ENOENT where isHostAndPort(system.subject):
-      "; this is read as a path, since addresses of TCP are numeric, such as 127.0.0.1:7878"
+      "; this is read as a path, since addresses of TCP are numeric, with a port from 1 to 65535, such as 127.0.0.1:7878"
     case ENOENT, ECONNREFUSED:
       "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET"
     case _: ""

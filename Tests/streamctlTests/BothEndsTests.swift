@@ -249,9 +249,10 @@ import Testing
       #expect(await large.next() == .failed(.invalid(sentence)))
       small.request(1)
       #expect(await small.next() == .finished)
-      let command = try Command(["--socket", path, "sub", "large", "--max-event", "1MiB"])
-      #expect(
-        await command.end() == (65, "streamctl: a value has more than 1048576 bytes, the limit of the receiver\n"))
+      for (size, count) in [("1MiB", "1048576 bytes"), ("1B", "1 byte")] {
+        let command = try Command(["--socket", path, "sub", "large", "--max-event", size])
+        #expect(await command.end() == (65, "streamctl: a value has more than \(count), the limit of the receiver\n"))
+      }
     }
   }
 

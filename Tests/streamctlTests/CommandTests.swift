@@ -190,6 +190,10 @@ import Testing
     ("sub x --formt raw", "unknown option --formt; did you mean \"--format\"?"),
     ("frobnicate", "unknown command frobnicate; see streamctl --help"),
     ("--frobnicate", "unknown option --frobnicate; see streamctl --help"),
+    ("check x --bad", "unknown option --bad; see streamctl --help"),
+    ("list --json=yes", "--json accepts no value; see streamctl --help"),
+    ("--socket= list", "--socket requires a path or an address; see streamctl --help"),
+    ("--socket unix: list", "--socket requires a path or an address; see streamctl --help"),
   ]) func unknownWordsGetASuggestion(words: String, sentence: String) async throws {
     let command = try Command(words.split(separator: " ").map(String.init))
     #expect(await command.end() == (64, "streamctl: \(sentence)\n"))
@@ -448,13 +452,13 @@ import Testing
   private static let hint =
     "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET\n"
 
-  @Test func aNameOfAHostIsExplained() async throws {
-    let command = try Command(["--socket", "streamd:7878", "list"])
+  @Test(arguments: ["streamd:7878", "127.0.0.1:99999"]) func whatIsNoAddressIsExplained(name: String) async throws {
+    let command = try Command(["--socket", name, "list"])
     #expect(
       await command.end() == (
         69,
-        "streamctl: connect streamd:7878: No such file or directory; this is read as a path, since addresses of TCP are "
-          + "numeric, such as 127.0.0.1:7878\n"
+        "streamctl: connect \(name): No such file or directory; this is read as a path, since addresses of TCP are "
+          + "numeric, with a port from 1 to 65535, such as 127.0.0.1:7878\n"
       ))
   }
 
@@ -515,6 +519,12 @@ import Testing
   @Test func aReloadWithoutAnOutcomeEndsSoonAndSaysSo() async throws {
     let daemon = try await stubborn()
     let unknown = "streamctl: a reload was requested, but its outcome is unknown: "
+    try await ScriptedServer.run(script: { peer, event in
+      if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, .rejected, "no access") }
+    }) { server in
+      let refused = try Command(["--socket", server.path, "reload", "\(daemon.id)"])
+      #expect(await refused.end() == (69, unknown + "no access\n"))
+    }
     let alone = try Command(["--socket", "/nowhere", "reload", "\(daemon.id)"])
     #expect(await alone.end() == (69, unknown + "connect /nowhere: No such file or directory" + Self.hint))
     try await ScriptedServer.run { server in
