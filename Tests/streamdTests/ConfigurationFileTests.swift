@@ -40,7 +40,8 @@ struct ConfigurationFileTests {
   @Test func theExampleOfAFleetIsValid() throws {
     let configurations = try (1...3).map { number in
       let path = "\(root)/config/examples/fleet/daemon-\(number).toml"
-      return try ConfigurationSource.parse(ConfigurationText.files(at: path), credentialsDirectory: nil).configuration
+      let files = try ConfigurationText.files(at: path).read
+      return try ConfigurationSource.parse(files, credentialsDirectory: nil).configuration
     }
     for configuration in configurations {
       #expect(configuration.cluster != nil && configuration.cluster == configurations[0].cluster)

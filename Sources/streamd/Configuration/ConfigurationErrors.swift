@@ -1,7 +1,7 @@
 /// All errors of the files. Never empty.
 struct ConfigurationErrors: Error, Equatable, CustomStringConvertible {
-  /// One line each, in the order of the files and lines: `FILE:LINE: KEY: expected WHAT, got WHAT`, without the parts
-  /// that are unknown.
+  /// One line each, `FILE:LINE: KEY: expected WHAT, got WHAT` without the parts that are unknown: first drop-ins that
+  /// cannot be read, then in the order of the files and lines.
   let sentences: [String]
 
   var description: String { sentences.joined(separator: "\n") }

@@ -25,9 +25,10 @@ struct ConfigurationSource: Sendable {
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false, isTrial: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
+    let files = try ConfigurationText.files(at: path, waits: isTrial)
     let source = try parse(
-      ConfigurationText.files(at: path, waits: isTrial), credentialsDirectory: credentialsDirectory,
-      checksPrograms: checksPrograms, isTrial: isTrial)
+      files.read, unreadable: files.errors, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms,
+      isTrial: isTrial)
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
       throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
     }
@@ -36,9 +37,10 @@ struct ConfigurationSource: Sendable {
 
   /// Parses files that were already read: the main one, then drop-ins, which add streams.
   ///
-  /// - Throws: for each file, the first error in TOML's grammar, or else all errors in the content.
+  /// - Parameter unreadable: the errors of further drop-ins that cannot be read.
+  /// - Throws: these errors, and for each file, the first error in TOML's grammar, or else all errors in the content.
   static func parse(
-    _ files: [ConfigurationText],
+    _ files: [ConfigurationText], unreadable: [String] = [],
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
     checksPrograms: Bool = false, isTrial: Bool = false
   ) throws(ConfigurationErrors) -> ConfigurationSource {
@@ -47,7 +49,7 @@ struct ConfigurationSource: Sendable {
       credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms, unread: unread)
     var configuration = Configuration()
     var listing = ConfigurationListing()
-    var sentences: [String] = []
+    var sentences = unreadable
     var roots: [(file: String, root: ConfigurationNode)] = []
     // The file of each stream.
     var places: [String: String] = [:]
@@ -68,8 +70,8 @@ struct ConfigurationSource: Sendable {
       let errors = context.collector.errors
       if !errors.isEmpty { sentences += ConfigurationErrors(file: file.path, errors).sentences }
     }
-    // A file that cannot be parsed may have the streams that seem to be missing.
-    if roots.count == files.count { sentences += streamErrors(in: configuration, roots) }
+    // A file that cannot be read or parsed may have the streams that seem to be missing.
+    if unreadable.isEmpty, roots.count == files.count { sentences += streamErrors(in: configuration, roots) }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
     listing.addStreamDefaults()

@@ -12,27 +12,40 @@ struct ConfigurationText: Sendable, Equatable {
 
   /// The files of a configuration: the main one, then the drop-ins in the order of their names.
   /// - Parameter waits: whether the main file may be a pipe or `-`, standard input, which has no drop-ins.
-  /// - Throws: the error of a file or of the directory that cannot be read.
-  static func files(at path: String, waits: Bool = false) throws(ConfigurationErrors) -> [ConfigurationText] {
+  /// - Returns: also the errors of drop-ins that cannot be read, or of their directory.
+  /// - Throws: the error of a main file that cannot be read.
+  static func files(
+    at path: String, waits: Bool = false
+  ) throws(ConfigurationErrors) -> (read: [ConfigurationText], errors: [String]) {
     var files: [ConfigurationText] = []
+    var errors: [String] = []
     var free = limit
     let isInput = waits && path == "-"
-    for path in try [path] + (isInput ? [] : dropIns(in: dropInDirectory(of: path))) {
+    /// - Returns: the error of a file that cannot be read.
+    func add(_ path: String) -> ConfigurationErrors? {
       do throws(FileRefusal) {
-        let bytes = try readFile(at: path, limit: max(0, free), waits: waits && files.isEmpty)
+        let bytes = try readFile(at: path, limit: limit, waits: waits && files.isEmpty)
         let text = ConfigurationText(path: isInput ? "standard input" : path, bytes: bytes)
         // A single file is stored without its path.
         guard files.isEmpty || text.storedByteCount <= free else {
           throw FileRefusal(
-            reason: "it is larger than \(max(0, free)) bytes, with its path: all files have at most \(limit)")
+            reason: "all files together, with their paths, have more than \(limit >> 20) MiB")
         }
         free -= text.storedByteCount
         files.append(text)
+        return nil
       } catch {
-        throw ConfigurationErrors(file: path, [.init(text: "cannot be read: \(error.reason)")])
+        return ConfigurationErrors(file: path, [.init(text: "cannot be read: \(error.reason)")])
       }
     }
-    return files
+    if let error = add(path) { throw error }
+    guard !isInput else { return (files, []) }
+    do throws(ConfigurationErrors) {
+      for path in try dropIns(in: dropInDirectory(of: path)) { errors += add(path)?.sentences ?? [] }
+    } catch {
+      errors = error.sentences
+    }
+    return (files, errors)
   }
 
   /// Whether every user of the machine may read the files, according to their modes.
