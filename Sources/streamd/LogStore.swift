@@ -96,8 +96,16 @@ final class LogStore {
   static func remark(on configuration: Configuration) -> String? {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
-    guard !names.isEmpty, unsafe access(path, F_OK) != 0 else { return nil }
-    return "\(path) does not exist, but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
+    guard !names.isEmpty, unsafe access(path, F_OK) != 0, let obstacle = obstacle(toMaking: path) else { return nil }
+    return "\(path) does not exist and cannot be created (\(obstacle)), but is required for keep = \"disk\" of: "
+      + names.joined(separator: ", ")
+  }
+
+  /// The reason why this user cannot make a directory; nil: there is none.
+  private static func obstacle(toMaking path: String) -> String? {
+    let name = path.split(separator: "/").last?.startIndex ?? path.startIndex
+    guard unsafe access(String(path[..<name]), W_OK | X_OK) != 0 else { return nil }
+    return unsafe String(cString: strerror(errno))
   }
 
   /// The state directory that the configuration or the unit sets; nil: neither does.
