@@ -90,7 +90,7 @@ struct MemoryBudget: Equatable {
     guard demand > allowed ?? limit else { return .fits }
     let sentence =
       "the buffers of \(counted(configuration.streams.count, "stream")) can take \(Self.written(demand)) of memory together"
-    if let allowed { return .refused("expected at most server.memory, \(Self.written(allowed)): \(sentence)") }
+    if let allowed { return .refused("\(sentence), more than the allowed \(Self.written(allowed))") }
     let excess = "\(sentence), more than \(reason), \(Self.written(limit))"
     return demand / Self.overcommitment > limit
       ? .refused("\(excess), \(Self.overcommitment) times over; server.memory can allow it")

@@ -92,7 +92,8 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     case .success(let new):
       let difference = ConfigurationDifference(from: configuration, to: new.configuration)
       if let stream = difference.unsharedStream {
-        return refuse(["\(path): streams.\(stream).share: [cluster] takes effect after a restart"])
+        let text = "share = \"fleet\" needs a restart, as the daemon was started without [cluster]"
+        return refuse(new.errors(at: ["streams", stream, "share"], text).sentences)
       }
       do {
         try sockets.open(new.configuration.server.listen)

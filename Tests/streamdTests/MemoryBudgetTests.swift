@@ -49,7 +49,7 @@ import Testing
     #expect(
       budget.verdict(on: configuration)
         == .refused(
-          "expected at most server.memory, 1 GiB: the buffers of 1000 streams can take 7.8 GiB of memory together"))
+          "the buffers of 1000 streams can take 7.8 GiB of memory together, more than the allowed 1 GiB"))
   }
 
   @Test func theLowestLimitOfTheControlGroupsApplies() throws {
@@ -72,5 +72,10 @@ import Testing
     #expect(errors.contains(": streams: the buffers of 200 streams can take 12.5 TiB of memory together, more than "))
     try folder.write(Array(("[server]\nmemory = \"20000GiB\"\n" + streams).utf8), to: "streamd.toml")
     #expect(try await run(["--check", "--config", folder.path("streamd.toml")]).status == 0)
+    try folder.write(Array(("[server]\nmemory = \"1GiB\"\n" + streams).utf8), to: "streamd.toml")
+    let other = try await run(["--check", "--config", folder.path("streamd.toml")])
+    #expect(other.status == 78)
+    #expect(
+      other.errors.contains("streamd.toml:2: server.memory: the buffers of 200 streams can take 12.5 TiB of memory"))
   }
 }

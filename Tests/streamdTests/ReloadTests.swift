@@ -184,6 +184,16 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aStreamCannotBeSharedBeforeARestart() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try daemon.start(keptStream(keep: "no"))
+    try daemon.reload(
+      "[cluster]\nnats = [\"tls://n1:4222\"]\nname = \"prod\"\n" + keptStream(keep: "no") + "share = \"fleet\"\n")
+    let sentence = "streams.s.share: share = \"fleet\" needs a restart, as the daemon was started without [cluster]"
+    #expect(daemon.logs("configuration not reloaded: \(daemon.folder.path("streamd.toml")):12: \(sentence)"))
+    #expect(await daemon.stop() == 0)
+  }
+
   private struct Tick: Decodable { let tick: Int }
 
   @Test(arguments: ["memory", "disk"]) func ticksCountOnOverReloadsAndRestarts(keep: String) async throws {

@@ -30,7 +30,7 @@ struct ConfigurationSource: Sendable {
       files.read, unreadable: files.errors, credentialsDirectory: credentialsDirectory, checksPrograms: checksPrograms,
       isTrial: isTrial)
     if case .refused(let sentence) = MemoryBudget.ofThisProcess().verdict(on: source.configuration) {
-      throw ConfigurationErrors(file: path, [.init(key: "streams", text: sentence)])
+      throw source.errors(at: source.configuration.server.memory == nil ? ["streams"] : ["server", "memory"], sentence)
     }
     return source
   }
@@ -88,14 +88,24 @@ extension ConfigurationSource {
   ) -> [String] {
     let names = Set(roots.flatMap { $0.root.streamNames })
     let errors = configuration.streams.baseErrors(among: names).map { ($0.stream, ["of"], $0.text) }
-    return (errors + configuration.streams.placeErrors).flatMap { name, keys, text -> [String] in
-      let place = roots.lazy.compactMap { file, root in
-        root.node(at: ["streams", name] + keys).map { (file: file, line: $0.line) }
-      }.first
-      let key = (["streams", isBareKey(name) ? name : ConfigurationNode.shown(name)] + keys).joined(separator: ".")
-      let error = ConfigurationError(line: place?.line ?? 0, key: key, text: text)
-      return ConfigurationErrors(file: place?.file ?? "", [error]).sentences
+    return (errors + configuration.streams.placeErrors).flatMap { name, keys, text in
+      Self.errors(at: ["streams", name] + keys, text, in: roots).sentences
     }
+  }
+
+  /// An error at a key, which the content of one file does not show.
+  func errors(at keys: [String], _ text: String) -> ConfigurationErrors {
+    let roots = files.compactMap { file in (try? ConfigurationNode.parse(file.bytes)).map { (file.path, $0) } }
+    return Self.errors(at: keys, text, in: roots)
+  }
+
+  private static func errors(
+    at keys: [String], _ text: String, in roots: [(file: String, root: ConfigurationNode)]
+  ) -> ConfigurationErrors {
+    let place = roots.lazy.compactMap { file, root in root.node(at: keys).map { (file: file, line: $0.line) } }.first
+    let key = keys.map { isBareKey($0) ? $0 : ConfigurationNode.shown($0) }.joined(separator: ".")
+    let error = ConfigurationError(line: place?.line ?? 0, key: key, text: text)
+    return ConfigurationErrors(file: place?.file ?? roots.first?.file ?? "", [error])
   }
 }
 
