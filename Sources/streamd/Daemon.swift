@@ -171,6 +171,9 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     return names + configuration.listen.map(\.description)
   }
 
+  /// An operator is told that fewer connections fit, also if `max_connections` has its default.
+  private static let fewConnections = 4096
+
   /// The configuration's limits, reduced to the available descriptors.
   private static func limits(_ configuration: Configuration, _ journal: Journal) throws(SystemError) -> ServerLimits {
     var limits = configuration.server.limits
@@ -179,10 +182,10 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
     if limits.connections > most {
-      // The default is meant for large machines, so a smaller limit is worth a notice only if the number was chosen.
-      let isChosen = limits.connections != ServerLimits().connections
+      // The default is meant for large machines: that it does not fit is worth a notice only if little does.
+      let isExpected = limits.connections == ServerLimits().connections && most >= fewConnections
       journal.write(
-        .limitReached, isChosen ? .notice : .debug,
+        .limitReached, isExpected ? .debug : .notice,
         "max_connections is \(limits.connections), of which \(most) fit: "
           + "the descriptor limit (LimitNOFILE=) is \(budget.limit)")
       limits.connections = most

@@ -51,6 +51,13 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aSmallLimitOfConnectionsIsReported() async throws {
+    let daemon = try DaemonProcess("", environment: ["prlimit", "--nofile=1024:1024"])
+    #expect(daemon.logs("max_connections is 65536, of which "))
+    #expect(daemon.logs(" fit: the descriptor limit (LimitNOFILE=) is 1024"))
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func tooFewDescriptorsForOneClientAreReportedAtTheStart() async throws {
     let folder = try TemporaryFolder(["streamd.toml": "[server]\nsocket = \"/nonexistent/s\"\n"])
     let (status, _, errors) = try await run(
