@@ -3,15 +3,15 @@
 // `start`, so an event can be written in parts without other state.
 
 extension ByteWriter {
-  /// Appends the lines of an event as fields `data` of a server-sent event. CR, LF and CRLF end a line.
+  /// Appends the lines of an event as fields `data` of a server-sent event. CR, LF and CRLF end a line. What is not
+  /// valid UTF-8 is replaced as in a JSON string.
   mutating func append(lines bytes: Span<UInt8>, from start: Int, reserving reserve: Int) -> Int {
     var index = start
     while index < bytes.count {
       let limit = index + min(bytes.count - index, max(0, room - reserve))
       let end = firstIndex(of: .carriageReturn, or: .lineFeed, in: bytes, index..<limit)
-      append(bytes.extracting(index..<end))
-      index = end
-      guard index < bytes.count else { break }
+      index = append(line: bytes, index..<end, reserving: reserve)
+      guard index >= end, index < bytes.count else { break }
       let byte = bytes[index]
       if byte == .lineFeed, index > 0, bytes[index - 1] == .carriageReturn {
         index += 1  // the rest of a line end that is written already
@@ -25,6 +25,29 @@ extension ByteWriter {
   }
 
   private static let lineStart = "\ndata: "
+
+  /// Appends a part of a line. A character that continues after the part is appended whole, or not at all.
+  private mutating func append(line bytes: Span<UInt8>, _ range: Range<Int>, reserving reserve: Int) -> Int {
+    var index = range.lowerBound
+    while index < range.upperBound {
+      let limit = index + min(range.upperBound - index, max(0, room - reserve))
+      let end = index + bytes.extracting(index..<limit).validUTF8Count
+      append(bytes.extracting(index..<end))
+      index = end
+      guard index < range.upperBound, let next = append(sequenceOf: bytes, at: index, reserving: reserve) else { break }
+      index = next
+    }
+    return index
+  }
+
+  /// Appends a character beyond ASCII, or U+FFFD for bytes that are not valid. Returns nil, and appends nothing, if the
+  /// room does not suffice.
+  private mutating func append(sequenceOf bytes: Span<UInt8>, at index: Int, reserving reserve: Int) -> Int? {
+    let (byteCount, isValid) = utf8Sequence(in: bytes, at: index)
+    guard room - reserve >= (isValid ? byteCount : 3) else { return nil }
+    if isValid { append(bytes.extracting(index..<index + byteCount)) } else { append("\u{FFFD}") }
+    return index + byteCount
+  }
 
   /// Appends bytes with spaces for the two values `first` and `second`.
   mutating func append(
@@ -66,10 +89,8 @@ extension ByteWriter {
         }
         index += 1
       } else {
-        let (byteCount, isValid) = utf8Sequence(in: bytes, at: index)
-        guard free >= (isValid ? byteCount : 3) else { break }
-        if isValid { append(bytes.extracting(index..<index + byteCount)) } else { append("\u{FFFD}") }
-        index += byteCount
+        guard let next = append(sequenceOf: bytes, at: index, reserving: reserve) else { break }
+        index = next
       }
     }
     return index
@@ -124,11 +145,25 @@ extension ByteWriter {
 }
 
 extension Span<UInt8> {
-  /// Whether a byte is CR or LF. Examines all bytes, without a branch for each, so that the compiler takes many at once.
-  var hasLineEnd: Bool {
-    var hits: UInt8 = 0
-    for index in indices { hits |= (self[index] == .carriageReturn ? 1 : 0) | (self[index] == .lineFeed ? 1 : 0) }
-    return hits != 0
+  /// Whether the bytes are valid UTF-8 without CR and LF. Examines all bytes, without a branch for each, so that the
+  /// compiler takes many at once.
+  var isLine: Bool {
+    var (hits, all): (UInt8, UInt8) = (0, 0)
+    for index in indices {
+      hits |= (self[index] == .carriageReturn ? 1 : 0) | (self[index] == .lineFeed ? 1 : 0)
+      all |= self[index]
+    }
+    return hits == 0 && (all < 0x80 || validUTF8Count == count)
+  }
+
+  /// The number of bytes before the first that is not part of a whole and valid UTF-8 sequence.
+  var validUTF8Count: Int {
+    do throws(UTF8.ValidationError) {
+      _ = try UTF8Span(validating: self)
+      return count
+    } catch {
+      return error.byteOffsets.lowerBound
+    }
   }
 }
 

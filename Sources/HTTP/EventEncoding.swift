@@ -170,7 +170,7 @@ public struct EventEncoding: Equatable, Sendable {
     guard 1_000_000_000_000_000..<10_000_000_000_000_000 ~= id, 0x10...0xfff ~= eventByteCount else { return false }
     let digitCount = eventByteCount > 0xff ? 3 : 2
     let byteCount = digitCount + 2 + eventByteCount + 2
-    guard byteCount <= writer.room, !data.hasLineEnd else { return false }
+    guard byteCount <= writer.room, data.isLine else { return false }
     guard var target = unsafe writer.advance(by: byteCount) else { return true }
     if digitCount == 3 { unsafe target.storeBytes(of: hexadecimalDigit(eventByteCount >> 8), as: UInt8.self) }
     unsafe target += digitCount

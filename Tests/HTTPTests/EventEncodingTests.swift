@@ -138,18 +138,26 @@ import Testing
     #expect(encoding(.ndjson).with(.text) == nil && encoding(.serverSentEvents).with(.binary) == nil)
   }
 
-  @Test func invalidUTF8IsReplacedAsInSwift() {
-    let inputs: [[UInt8]] = [
+  @Test(
+    arguments: [
       [0x80], [0xc0, 0xaf], [0xc2], [0xc2, 0x41], [0xe0, 0x80, 0x80], [0xe2, 0x82], [0xe2, 0x82, 0xe2, 0x82, 0xac],
       [0xed, 0xa0, 0x80], [0xf0, 0x80, 0x80, 0x80], [0xf0, 0x9f, 0x98], [0xf4, 0x90, 0x80, 0x80], [0xf5, 0x80],
       [0xff, 0xfe],
       [0xf0, 0x9f, 0x98, 0x80], [0xee, 0x80, 0x80], [0xef, 0xbf, 0xbd], [0xf1, 0x80, 0x80, 0x41],
-    ]
-    for input in inputs {
-      let form = encoded(encoding(.ndjson, .text, hasEnvelope: true), EventHead(id: 1), input)
-      let expected =
-        "{\"id\":1,\"time\":\"1970-01-01T00:00:00.000000Z\",\"data\":\"\(String(decoding: input, as: UTF8.self))\"}\n"
-      #expect(form == [UInt8](expected.utf8), "\(input)")
+      [0x63, 0x61, 0x66, 0xe9], [0xe9, 0x63, 0xc3, 0xa9, 0xf0, 0x9f, 0x98, 0xf0, 0x9f, 0x98, 0x80, 0xc3],
+    ] as [[UInt8]])
+  func invalidUTF8IsReplacedAsInSwift(input: [UInt8]) {
+    let text = String(decoding: input, as: UTF8.self)
+    let form = encoded(encoding(.ndjson, .text, hasEnvelope: true), EventHead(id: 1), input)
+    let start = "{\"id\":1,\"time\":\"1970-01-01T00:00:00.000000Z\",\"data\":\""
+    #expect(String(decoding: form, as: UTF8.self) == start + text + "\"}\n")
+    let events = encoding(.serverSentEvents, .text)
+    for (data, lines) in [(input, text), (input + [13] + input + [10], "\(text)\ndata: \(text)\ndata: ")] {
+      #expect(encoded(events, EventHead(id: 1), data) == [UInt8]("id: 1\ndata: \(lines)\n\n".utf8))
+      // An event with an id of 16 digits has a path of its own.
+      let line = "id: 1767323045678901\ndata: \(lines)\n\n"
+      let chunk = written { _ = events.writeChunk(EventHead(id: 1_767_323_045_678_901), data.span, to: &$0) }
+      #expect(String(decoding: chunk, as: UTF8.self) == "\(String(line.utf8.count, radix: 16))\r\n\(line)\r\n")
     }
   }
 

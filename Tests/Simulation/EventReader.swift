@@ -20,7 +20,7 @@ enum EventStreamFormat: String {
 /// What becomes of an event's bytes on their way to a client.
 enum EventForm {
   case exact
-  /// Every end of a line is a line feed.
+  /// Every end of a line is a line feed, and what is not UTF-8 is replaced.
   case lines
   /// What is not UTF-8 is replaced.
   case text
@@ -31,6 +31,7 @@ enum EventForm {
     switch self {
     case .exact: return data
     case .lines:
+      let data = Self.text.applied(to: data)
       guard data.contains(13) else { return data }
       var bytes: [UInt8] = []
       for (index, byte) in data.enumerated() where !(byte == 10 && index > 0 && data[index - 1] == 13) {

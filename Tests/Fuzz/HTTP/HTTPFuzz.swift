@@ -147,8 +147,8 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
       }
       if format == .raw {
         precondition(encoding.content == .binary || whole.last == 10, "a raw event does not end its line")
-      } else if encoding.content == .text, format != .serverSentEvents {
-        precondition(String(validating: whole, as: UTF8.self) != nil, "a string is not valid UTF-8")
+      } else if encoding.content == .text {
+        precondition(String(validating: whole, as: UTF8.self) != nil, "a text is not valid UTF-8")
       }
       if format == .ndjson { precondition(whole.firstIndex(of: 10) == whole.count - 1, "an event has several lines") }
       var (offset, parts, chunks) = (Int?.some(0), [UInt8](), [UInt8]())
