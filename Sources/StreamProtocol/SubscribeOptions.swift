@@ -1,5 +1,4 @@
 import Events
-import FoundationEssentials
 
 /// What happens to a subscription whose next event was evicted.
 public enum LagPolicy: String, CaseIterable, Sendable {
@@ -76,24 +75,11 @@ package enum StartTime: Equatable, Sendable {
   package init?(_ text: String) {
     if text.hasPrefix("-"), let microseconds = Self.microseconds(ofDuration: text.dropFirst()) {
       self = .ago(microseconds)
-    } else if let date = try? Date(
-      Self.plain(text), strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: text.contains(".")))
-    {
-      self = .at(UInt64(max(0, (date.timeIntervalSince1970 * 1_000_000).rounded())))
     } else {
-      return nil
+      var time = RFC3339Time(text)
+      guard let microseconds = time.microsecondsSinceEpoch() else { return nil }
+      self = .at(UInt64(max(0, microseconds)))
     }
-  }
-
-  /// The time with `T` and `Z`: RFC 3339, 5.6 allows small letters, and a space between date and time, as in the output of
-  /// `date --rfc-3339=seconds`.
-  private static func plain(_ text: String) -> String {
-    var bytes = Array(text.utf8)
-    if bytes.count > 10, bytes[10] == UInt8(ascii: " ") || bytes[10] == UInt8(ascii: "t") {
-      bytes[10] = UInt8(ascii: "T")
-    }
-    if bytes.last == UInt8(ascii: "z") { bytes[bytes.count - 1] = UInt8(ascii: "Z") }
-    return String(decoding: bytes, as: UTF8.self)
   }
 
   private static func microseconds(ofDuration text: Substring) -> UInt64? {
