@@ -390,13 +390,75 @@ import Testing
       let client = try WireClient.ready(harness.path)
       client.subscribe("s", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
-      let saved = await withCheckedContinuation { continuation in
-        harness.server.save { continuation.resume(returning: $0) }
-      }
-      saved.cancel(from: 0)
+      await harness.save().cancel(from: 0)
       #expect(try client.receive() == .error(StreamID(1), .canceled, "streamd is restarting"))
       #expect(try client.receive() == .error(.connection, .connectionClose, "streamd is restarting"))
       #expect(try client.receive() == nil)
+    }
+  }
+
+  @Test(arguments: [
+    ("/streams/s?as=sse", "retry: 30000\n\nevent: end\ndata: {\"reason\":\"streamd is restarting\"}\n\n"),
+    ("/streams/s?as=ndjson", ""),
+  ])
+  func responsesWithoutSpaceEnd(target: String, end: String) async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = try HTTPWireClient(harness)
+      client.get(target)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      await harness.save().cancel(from: 0)
+      let response = try client.response()
+      #expect(response.status == 200 && response.isComplete && response.text.hasSuffix(end))
+      #expect(try client.isAtEnd())
+    }
+  }
+
+  /// Nothing follows a part of an event.
+  @Test func responseWithoutSpaceIsCutOffWithinAnEvent() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s") { $0.limits = .init(events: 100, bytes: 16 << 20) }
+      let client = try HTTPWireClient(harness.path, receiveBuffer: 4096)
+      client.get("/streams/s?as=sse")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.send([UInt8](repeating: 97, count: 8 << 20))
+      harness.eventually { harness.server.statistics.writes > 1 }
+      await harness.save().cancel(from: 0)
+      let response = try client.response()
+      #expect(!response.isComplete && !response.text.contains("event: end"))
+    }
+  }
+
+  @Test func waitingRequestsWithoutSpaceAreAnswered() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      try harness.addPublished("p")
+      let clients = [try HTTPWireClient(harness), try HTTPWireClient(harness)]
+      clients[0].get("/streams/s?wait=60s")
+      clients[1].send("POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n")
+      clients[1].send("Content-Length: 9\r\n\r\n1\n2\n3")
+      harness.eventually { harness.server.statistics.subscribers == 1 && harness.server.statistics.eventsIn == 2 }
+      await harness.save().cancel(from: 0)
+      let answers = try clients.map { try $0.response() }
+      #expect(answers.map(\.status) == [503, 503] && answers.allSatisfy { $0["Retry-After"] == "10" })
+      #expect(answers[0].text.contains("\"detail\":\"streamd is restarting\"}"))
+      #expect(answers[1].text.contains("\"accepted\":2"))
+    }
+  }
+
+  @Test func webSocketsWithoutSpaceAreCanceledAndClosed() async throws {
+    try await withServer { harness in
+      _ = try harness.add("s")
+      let client = try WebSocketClient(harness)
+      client.send(.setup(Setup()))
+      client.subscribe("s", credit: 1)
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      await harness.save().cancel(from: 0)
+      #expect(try client.frame() == .error(StreamID(1), .canceled, "streamd is restarting"))
+      #expect(try client.frame() == .error(.connection, .connectionClose, "streamd is restarting"))
+      let close = try client.message()
+      #expect(close?.opcode == 8 && close?.payload == [3, 233])
+      #expect(try client.message() == nil)
     }
   }
 
@@ -406,9 +468,7 @@ import Testing
       let client = try WireClient.ready(harness.path)
       client.subscribe("s", credit: 1)
       harness.eventually { harness.server.statistics.subscribers == 1 }
-      let saved = await withCheckedContinuation { continuation in
-        harness.server.save { continuation.resume(returning: $0) }
-      }
+      let saved = await harness.save()
       let state = saved.state(ofFirst: 1)
       #expect(throws: Never.self) { try SavedConnections(state: state, [3]) }
       for count in 0..<state.count {

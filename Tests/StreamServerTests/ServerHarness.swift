@@ -137,6 +137,11 @@ final class ServerHarness: Sendable {
     await next.restore(try await handOver(meanwhile: meanwhile))
   }
 
+  /// Saves every connection, with the descriptors of this server.
+  func save() async -> SavedConnections {
+    await withCheckedContinuation { continuation in server.save { continuation.resume(returning: $0) } }
+  }
+
   /// Saves every connection.
   /// - Returns: the connections as another process receives them.
   func handOver(meanwhile: () -> Void = {}) async throws -> SavedConnections {

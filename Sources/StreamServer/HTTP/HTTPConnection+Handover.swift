@@ -1,4 +1,5 @@
 import HTTP
+import ReplayLog
 import StreamRuntime
 
 // The handover to another process: a response continues in the middle of a chunk, a body in the middle of a value.
@@ -63,6 +64,24 @@ extension SavedHTTP {
   fileprivate mutating func save(_ request: HTTPRequest) {
     self.request = (request.isHead ? 1 : 0) | (request.keepsConnection ? 2 : 0) | (request.allowsChunks ? 4 : 0)
     allowedOrigin = Array((request.allowedOrigin ?? "").utf8)
+  }
+
+  /// The end of the exchange, as when the daemon stops; empty: only the connection's end shows it.
+  /// - Parameter isWithinEvent: whether an event is sent in part.
+  func ending(_ reason: String, isWithinEvent: Bool) -> [UInt8] {
+    switch state {
+    case .head, .finishing: return []
+    case .waiting, .rendering, .publishing:
+      let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
+      let machine = RefusalMachine(reason, nil, date: date)
+      return machine.answer(to: savedRequest, accepted: state == .publishing ? count : nil)
+    case .streaming:
+      guard !isWithinEvent, flags & Self.singleFlag == 0,
+        case .body(let encoding, let coding)? = EventFormat(
+          savedEncoding: self.encoding, ids: true, completes: false)?.encoding
+      else { return [] }
+      return StreamingResponse.ending(reason, encoding, isChunked: coding.isChunked, retry: StreamingResponse.stopRetry)
+    }
   }
 
   fileprivate var savedRequest: HTTPRequest {

@@ -38,6 +38,12 @@ struct RefusalMachine {
   /// The answer to a client that sends no more in time.
   var lateAnswer: [UInt8] { isHTTP ? answer(unavailable, to: HTTPRequest(malformed: head)) : error }
 
+  /// The answer to a request whose head has been read.
+  /// - Parameter accepted: for a publisher, the number of values that are in the stream.
+  func answer(to request: HTTPRequest, accepted: UInt64? = nil) -> [UInt8] {
+    answer(unavailable, accepted: accepted, to: request)
+  }
+
   private var unavailable: Rejection { Rejection(.serviceUnavailable, sentence) }
 
   private var error: [UInt8] {
@@ -48,18 +54,20 @@ struct RefusalMachine {
 
   private func answer(to head: RequestHead) throws(Rejection) -> [UInt8] {
     let request = HTTPRequest(head, allowedOrigin: try rules?.check(head))
-    guard HTTPRequest.isForEvents(head) else { return answer(unavailable, to: request) }
+    guard HTTPRequest.isForEvents(head) else { return answer(to: request) }
     let body = ServerSentEvents.retryLater(reason: sentence)
     var response = ResponseHead(.ok, to: request, date: date, keeps: false)
     response.addFields(ofEventsAs: EventEncoding.Format.serverSentEvents.mediaType)
     return Self.bytes(of: response, body, to: request)
   }
 
-  private func answer(_ rejection: Rejection, to request: HTTPRequest) -> [UInt8] {
+  private func answer(_ rejection: Rejection, accepted: UInt64? = nil, to request: HTTPRequest) -> [UInt8] {
+    var problem = Problem(rejection)
+    problem.accepted = accepted
     var response = ResponseHead(rejection.status, to: request, date: date, keeps: false)
     response.add("Content-Type", Problem.mediaType)
     response.addFields(of: rejection)
-    return Self.bytes(of: response, Problem(rejection).body, to: request)
+    return Self.bytes(of: response, problem.body, to: request)
   }
 
   private static func bytes(of head: ResponseHead, _ body: [UInt8], to request: HTTPRequest) -> [UInt8] {

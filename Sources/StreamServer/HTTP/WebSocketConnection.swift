@@ -50,7 +50,7 @@ final class WebSocketConnection: RSocketConnection {
   }
 
   /// Converts frames with lengths into messages.
-  private static func messages(of frames: [UInt8]) -> [UInt8] {
+  static func messages(of frames: [UInt8]) -> [UInt8] {
     guard !frames.isEmpty else { return [] }
     var bytes: [UInt8] = []
     bytes.reserveCapacity(frames.count + frames.count / 4)

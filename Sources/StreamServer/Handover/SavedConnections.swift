@@ -1,6 +1,7 @@
 import CLinux
 import Events
 import Glibc
+import HTTP
 import RSocket
 import TaggedFields
 
@@ -87,8 +88,8 @@ public struct SavedConnections: Equatable, Sendable {
   /// Removes connections without a descriptor.
   public mutating func dropDetached() { connections.removeAll { $0.descriptor < 0 } }
 
-  /// Ends the connections from `index` on with CANCELED, because there was no space for them. Does not wait for
-  /// their sockets.
+  /// Ends the connections from `index` on as when the daemon stops, because there was no space for them. Does not wait
+  /// for their sockets.
   public func cancel(from index: Int) {
     for (index, connection) in connections.enumerated().dropFirst(index) { cancel(index, by: connection.descriptor) }
   }
@@ -98,15 +99,22 @@ public struct SavedConnections: Equatable, Sendable {
   /// - Parameter descriptor: the descriptor of the connection; owned by the caller.
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
-    defer { shutdown(descriptor, CInt(SHUT_RDWR)) }
-    // A client that speaks HTTP sees that its response is not complete.
-    guard connection.http == nil, connection.webSocket == nil else { return }
-    var machine = ConnectionMachine(restoring: connection.machine, limits: ConnectionLimits())
-    for id in connection.subscriptions.map(\.id) + connection.channels.map(\.id) {
-      machine.sendError(id, .canceled, "streamd is restarting")
-    }
-    machine.close(.connectionClose, "streamd is restarting")
-    let bytes = connection.unsent + machine.takeOutput()
+    let bytes = connection.unsent + connection.ending("streamd is restarting")
     unsafe send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
+    shutdown(descriptor, CInt(SHUT_RDWR))
+  }
+}
+
+extension SavedConnection {
+  /// The bytes that end the connection's requests, and a connection of RSocket.
+  fileprivate func ending(_ reason: String) -> [UInt8] {
+    if let http {
+      return http.ending(reason, isWithinEvent: subscriptions.contains { $0.cursor.sentBytes > 0 })
+    }
+    var machine = ConnectionMachine(restoring: self.machine, limits: ConnectionLimits())
+    for id in subscriptions.map(\.id) + channels.map(\.id) { machine.sendError(id, .canceled, reason) }
+    machine.close(.connectionClose, reason)
+    let frames = machine.takeOutput()
+    return webSocket == nil ? frames : WebSocketConnection.messages(of: frames) + WebSocketFrame.close(1001)
   }
 }

@@ -91,8 +91,10 @@ final class StreamingResponse: Exchange {
   }
 
   /// Adds a part of the body that is not an event.
-  private func write(_ text: String) {
-    ByteWriter.append(to: &connection.output) { writer in
+  private func write(_ text: String) { Self.write(text, isChunked: isChunked, to: &connection.output) }
+
+  private static func write(_ text: String, isChunked: Bool, to output: inout [UInt8]) {
+    ByteWriter.append(to: &output) { writer in
       if isChunked { Chunk.writeHeader(byteCount: text.utf8.count, to: &writer) }
       writer.append(text)
       if isChunked { Chunk.writeEnd(to: &writer) }
@@ -163,7 +165,7 @@ final class StreamingResponse: Exchange {
   override func didRemove() { if let ending { end(ending.reason, isClean: ending.isClean) } }
 
   override func stop(_ reason: String) {
-    end(reason, isClean: true, retry: 30_000)
+    end(reason, isClean: true, retry: Self.stopRetry)
     connection.finishClosing()
   }
 
@@ -178,13 +180,29 @@ final class StreamingResponse: Exchange {
     if connection.isWithinEvent() { isCut = true }
     connection.endSubscriptions()
     guard !isCut else { return connection.endExchange(keeps: false) }
-    if isEventStream {
-      if let milliseconds { write(ServerSentEvents.retry(milliseconds: milliseconds)) }
-      write(ServerSentEvents.end(reason: reason))
+    if isClean || isEventStream {
+      connection.output += Self.ending(reason, encoding, isChunked: isChunked, retry: milliseconds)
     }
-    if isChunked, isClean || isEventStream { connection.output += Chunk.last.utf8 }
     connection.endExchange(keeps: false)
   }
+
+  /// The bytes that end a body after a whole event.
+  static func ending(
+    _ reason: String, _ encoding: EventEncoding, isChunked: Bool, retry milliseconds: Int?
+  ) -> [UInt8] {
+    var bytes: [UInt8] = []
+    if encoding.format == .serverSentEvents {
+      if let milliseconds {
+        write(ServerSentEvents.retry(milliseconds: milliseconds), isChunked: isChunked, to: &bytes)
+      }
+      write(ServerSentEvents.end(reason: reason), isChunked: isChunked, to: &bytes)
+    }
+    if isChunked { bytes += Chunk.last.utf8 }
+    return bytes
+  }
+
+  /// The time after which the client of a daemon that stops connects again, in milliseconds.
+  static let stopRetry = 30_000
 
   // MARK: From one process to the next
 
