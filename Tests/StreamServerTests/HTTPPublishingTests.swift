@@ -54,6 +54,7 @@ import Testing
       let response = try client.response()
       #expect(response.status == 415 && response["Accept-Encoding"] == "identity", "\(response)")
       #expect(response["Connection"] == "close" && response.text.contains("Content-Encoding"), "\(response)")
+      #expect(response.text.contains("\"accepted\":0}"), "\(response)")
       #expect(try client.isAtEnd() && Self.values(harness, "p") == [])
       #expect(harness.server.statistics.refused == 1)
     }
@@ -136,6 +137,7 @@ import Testing
           "POST \(target) HTTP/1.1\r\nHost: localhost\r\nContent-Length: \(length)\r\nExpect: 100-continue\r\n\r\n")
         let response = try client.response()
         #expect(response.status == status && response["Connection"] == "close", "\(response)")
+        #expect(response.text.contains("\"accepted\":0}"), "\(response)")
         #expect(try client.isAtEnd())
       }
     }

@@ -89,7 +89,7 @@ extension HTTPConnection {
           ServerSentEvents.retryLater(reason: error.detail)
         ) { $0.add("Cache-Control", "no-store, no-transform") }
       }
-      respond(error, to: request.withoutBody(of: head)) {
+      respond(error, to: request.withoutBody(of: head), accepted: head.method == .post ? 0 : nil) {
         if error.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
         if error.status == .upgradeRequired {
           $0.add("Connection", "Upgrade")

@@ -54,7 +54,7 @@ struct RefusalMachine {
 
   private func answer(to head: RequestHead) throws(Rejection) -> [UInt8] {
     let request = HTTPRequest(head, allowedOrigin: try rules?.check(head))
-    guard HTTPRequest.isForEvents(head) else { return answer(to: request) }
+    guard HTTPRequest.isForEvents(head) else { return answer(to: request, accepted: head.method == .post ? 0 : nil) }
     let body = ServerSentEvents.retryLater(reason: sentence)
     var response = ResponseHead(.ok, to: request, date: date, keeps: false)
     response.addFields(ofEventsAs: EventEncoding.Format.serverSentEvents.mediaType)

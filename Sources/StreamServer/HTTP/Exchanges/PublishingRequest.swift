@@ -364,7 +364,7 @@ extension HTTPConnection {
     } catch {
       let rejection = rejection(error, of: stream)
       guard error == .acceptsNoValues else { throw rejection }
-      return respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", Self.readingMethods) }
+      return respond(rejection, to: request.withoutBody(of: head), accepted: 0) { $0.add("Allow", Self.readingMethods) }
     }
     guard !head.hasContentCoding else {
       throw Rejection(.unsupportedMediaType, "the body has a Content-Encoding: publish the values without one")
