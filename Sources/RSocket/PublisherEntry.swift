@@ -8,7 +8,7 @@ public struct PublisherEntry: Equatable, Sendable {
 
   /// The name: 1 to ``maximumNameBytes`` bytes of any value.
   public let name: [UInt8]
-  /// The number of the first value that the publisher still has, at least 1.
+  /// The number of the first value that the publisher still has, from 1 to ``numberLimit``.
   public let firstNumber: UInt64
 
   /// - Throws: ``RoutingError`` for a name or a number out of bounds.
@@ -16,15 +16,16 @@ public struct PublisherEntry: Equatable, Sendable {
     guard (1...Self.maximumNameBytes).contains(name.count) else {
       throw RoutingError("a publisher's name has 1 to \(Self.maximumNameBytes) bytes, not \(name.count)")
     }
-    guard (1...Self.greatestNumber).contains(firstNumber) else {
-      throw RoutingError("a publisher's values are numbered from 1, not \(firstNumber)")
+    guard (1...Self.numberLimit).contains(firstNumber) else {
+      throw RoutingError("the number of a publisher's next value is 1 to \(Self.numberLimit), not \(firstNumber)")
     }
     self.name = name
     self.firstNumber = firstNumber
   }
 
-  /// The upper bound of numbers, so that adding to a number does not overflow.
-  private static let greatestNumber: UInt64 = 1 << 62
+  /// Values have lower numbers, so that adding to a number does not overflow. A publisher that has reached it can still
+  /// ask what is confirmed.
+  public static let numberLimit: UInt64 = 1 << 62
 
   /// Decodes the content of an entry: number, big endian, and name.
   init(_ content: ArraySlice<UInt8>) throws(RoutingError) {

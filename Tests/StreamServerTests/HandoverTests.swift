@@ -77,13 +77,12 @@ import Testing
     }
   }
 
-  /// The largest first number of a request, and the values that follow it.
   @Test func aPublisherAtTheLargestNumberIsRestored() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] { try harness.addPublished("s") }
       let setup = Setup(metadataMIMEType: MetadataFormat.composite.mimeType)
       let client = try WireClient.ready(first.path, setup)
-      let entry = try PublisherEntry(name: [1], firstNumber: 1 << 62)
+      let entry = try PublisherEntry(name: [1], firstNumber: PublisherEntry.numberLimit - 2)
       client.send(
         .request(
           StreamID(1), .channel, initialRequest: 9,

@@ -222,6 +222,26 @@ import Testing
     await next.stop()
   }
 
+  /// A request with the limit as its first number still learns what is confirmed.
+  @Test(arguments: [1, LargeValue.leastByteCount]) func aValueWhoseNumberIsTheLimitIsRefused(byteCount: Int)
+    async throws
+  {
+    try await withServer { harness in
+      try harness.addPublished("s") { $0.limits = .init(events: 10, bytes: 16 << 20) }
+      let limit = PublisherEntry.numberLimit
+      let client = try WireClient.ready(harness.path, Self.setup)
+      try open(client, from: limit - 1, demand: 1)
+      #expect(try news(client) == .greeting(committed: 0, next: limit - 1))
+      guard case .granted = try news(client) else { return #expect(Bool(false), "no credit") }
+      client.value([1], [UInt8](repeating: 2, count: byteCount))
+      #expect(
+        try news(client) == .error(.invalid, "value \(limit): the numbers of a publisher's values are below \(limit)"))
+      try open(client, from: limit, id: 3)
+      #expect(try news(client, id: 3) == .greeting(committed: limit - 1, next: limit))
+      #expect(try events(harness, 1) == [[1]])
+    }
+  }
+
   @Test func invalidPublisherEntriesAreRejected() async throws {
     try await withServer { harness in
       try harness.addPublished("s") { $0.limits = .init(events: 10, bytes: 4096) }
@@ -237,9 +257,12 @@ import Testing
         (entry(number + Array(repeating: 0x61, count: 49)), [], "a publisher's name has 1 to 48 bytes, not 49"),
         (
           entry(Array(repeating: 0xff, count: 9)), [],
-          "a publisher's values are numbered from 1, not 18446744073709551615"
+          "the number of a publisher's next value is 1 to 4611686018427387904, not 18446744073709551615"
         ),
-        (entry(Array(repeating: 0, count: 9)), [], "a publisher's values are numbered from 1, not 0"),
+        (
+          entry(Array(repeating: 0, count: 9)), [],
+          "the number of a publisher's next value is 1 to 4611686018427387904, not 0"
+        ),
         (entry(number + [0x61]), [1], "the request of a named publisher must have no data"),
       ]
       for (index, (entry, data, sentence)) in cases.enumerated() {
@@ -315,7 +338,7 @@ import Testing
       try harness.addPublished("s")
       let client = try WireClient.ready(harness.path, Self.setup)
       let jumps: [(from: UInt64, committed: UInt64)] = [
-        (1 << 62, 0), (1, 1 << 62), (1 << 62, 1 << 62 + 1), (7, 1 << 62 + 2),
+        (1 << 62 - 4, 0), (1, 1 << 62 - 4), (1 << 62 - 4, 1 << 62 - 3), (7, 1 << 62 - 2),
       ]
       for (index, jump) in jumps.enumerated() {
         let id = UInt32(index * 2 + 1)

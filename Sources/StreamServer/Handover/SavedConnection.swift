@@ -131,11 +131,8 @@ extension SavedConnection.Channel {
 }
 
 extension InboundNumbering {
-  /// Maximum number of a value: the first number of a request is at most 2^62.
-  private static let numberLimit = UInt64.max / 2
-
   fileprivate var isPossible: Bool {
-    (1...PublisherEntry.maximumNameBytes).contains(name.count) && (1...Self.numberLimit).contains(next)
+    (1...PublisherEntry.maximumNameBytes).contains(name.count) && (1...PublisherEntry.numberLimit).contains(next)
   }
 }
 

@@ -49,10 +49,14 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   /// Receives values, up to the first one that the stream refuses.
   /// - Returns: the reason why it refuses that value, as a sentence; nil: all were received.
   func arrive(_ values: some Sequence<UnsafeRawBufferPointer>) -> String? {
-    let before = publication.arrived.count
+    let (before, most) = (publication.arrived.count, numbersLeft)
     var refusal: String?
     var iterator = values.makeIterator()
     while let value = unsafe iterator.next() {
+      guard publication.arrived.count - before < most else {
+        refusal = "the numbers of a publisher's values are below \(PublisherEntry.numberLimit)"
+        break
+      }
       refusal = unsafe stream.refusal(of: value.bindMemory(to: UInt8.self).span)
       guard refusal == nil else { break }
       largestBytes = max(largestBytes, value.count)
@@ -60,6 +64,11 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
     }
     count(publication.arrived.count - before)
     return refusal
+  }
+
+  /// How many values its publisher can still number.
+  var numbersLeft: Int {
+    named.map { Int(PublisherEntry.numberLimit - min($0.next, PublisherEntry.numberLimit)) } ?? .max
   }
 
   /// Receives values that were examined.
@@ -287,9 +296,9 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
 
   /// Receives a value within the credit, as the next overload does. A large one is examined in slices.
   func receive(_ id: StreamID, _ value: [UInt8], isComplete: Bool) {
-    if let publication = channels[id]?.publication,
+    if let channel = channels[id], channel.numbersLeft > 0,
       beginExamining(
-        value, id, to: publication.stream, publication.source, isUnconfirmed: false, isComplete: isComplete)
+        value, id, to: channel.stream, channel.publication.source, isUnconfirmed: false, isComplete: isComplete)
     {
       return
     }
