@@ -302,6 +302,7 @@ class RSocketClient: Client {
 
   private func judge(_ id: UInt32, _ code: ErrorCode, _ message: String) {
     Report.shared.say("\(name) gets \(code) for \(id): \(message)")
+    require(!message.hasPrefix("lagged: 0 "), "gaps are reported", "\(name) is late by nothing: \(message)")
     guard id > 0 else { return world.connectionFailed(self, code, message) }
     if let channel = channels.removeValue(forKey: id) {
       leave(channel)

@@ -93,8 +93,11 @@ import ReplayLog
     guard position == cursor.position else { return .inGap(end: position) }
     guard position >= storage.firstPosition else {
       let next = machine.onLag == .latest ? storage.position(ofLast: 1) : storage.firstPosition
+      let lost = storage.count(from: cursor.position, to: next)
+      // Nothing was evicted but what precedes a hole: it is not the subscriber that is late.
+      guard lost > 0 else { return .inGap(end: next) }
       return .overtaken(
-        next: next, lost: storage.count(from: cursor.position, to: next),
+        next: next, lost: lost,
         missed: Gap(storage.missedEvents(from: cursor.position, to: next)))
     }
     guard position < storage.endPosition else {
