@@ -143,8 +143,8 @@ import StreamRuntime
     var (version, socket) = (0, curl_socket_t(-1))
     unsafe curl_easy_get_long(easy, CURLINFO_HTTP_VERSION, &version)
     unsafe curl_easy_get_socket(easy, &socket)
-    // Over HTTP/2 a server may send something at any time.
-    guard socket >= 0, version != CURL_HTTP_VERSION_2_0 else { return }
+    // Another transfer may have begun on it within the call. Over HTTP/2 a server may send something at any time.
+    guard socket >= 0, watches[socket] == nil, version != CURL_HTTP_VERSION_2_0 else { return }
     idleConnections.insert(socket)
   }
 

@@ -86,7 +86,9 @@ struct HTTPFailure: Error, Equatable {
       return HTTPFailure("\(place) closed the connection before the response was complete")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
       CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
-      return tls(place, alert(in: detail) ?? (detail.isEmpty ? reason(of: code) : detail))
+      // Some of libcurl's texts end with a space.
+      let text = String(detail.reversed().drop { $0 == " " }.reversed())
+      return tls(place, alert(in: detail) ?? (text.isEmpty ? reason(of: code) : text))
     case CURLE_OUT_OF_MEMORY where status == 0 || detail.isEmpty:
       // libcurl's limit of a header line is 100 KiB (CURL_MAX_HTTP_HEADER).
       return HTTPFailure("a header line of \(place) is over 100 KiB")
