@@ -146,6 +146,14 @@ class RSocketClient: Client {
     send(.requestN(StreamID(id), UInt32(count)))
   }
 
+  /// Grants every request as much as it can use.
+  func grantAll() {
+    for id in subscriptions.keys.sorted() {
+      subscriptions[id]?.grant(Subscription.unlimited)
+      send(.requestN(StreamID(id), UInt32(Subscription.unlimited)))
+    }
+  }
+
   override func cancel(_ random: inout Random) {
     guard let id = random.maybe(subscriptions.keys.sorted()) else { return }
     Report.shared.say("\(name) cancels request \(id)")

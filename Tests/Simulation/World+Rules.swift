@@ -174,6 +174,29 @@ extension World {
     if machine.waits(stream.name) { Report.shared.count("stalls: \(stream.keys == nil ? "events" : "a state")") }
   }
 
+  /// Lets a client read the rest of a state of which it has one event, once the log has lost what came after it.
+  private func overtake() {
+    let candidates = streams.filter {
+      $0.isServed && $0.feed == .world && !$0.blocks && $0.keys != nil && !machine.hasEnded($0.name)
+    }
+    guard let stream = random.maybe(candidates), let client = holder(of: stream) else { return }
+    client.isEager = true
+    client.follow(stream.name)
+    func emitSome(_ count: Int) {
+      for _ in 0..<count {
+        turn(64)
+        client.receive()
+        emit(stream.name)
+      }
+    }
+    emitSome(10)
+    client.hold(stream.name, isFromState: true)
+    emitSome(4 + stream.events)
+    Report.shared.count("states that are overtaken")
+    client.grantAll()
+    settle()
+  }
+
   /// A stream that drops nothing waits for no client longer than its timeout; all is at rest.
   private func checkStalls() {
     let stalled = streams.filter { $0.isServed && $0.blocks && $0.blockTimeout != nil }
@@ -203,6 +226,7 @@ extension World {
     settle()
     stall()
     checkStalls()
+    overtake()
     for client in clients { client.close() }
     clients = []
     bystander = nil
