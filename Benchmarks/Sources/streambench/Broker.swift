@@ -16,27 +16,29 @@ struct EventShape {
   var request: [UInt8]
   /// The offset of the data in it.
   var requestDataOffset: Int
-  /// The data must have no line end: its numbers have seven bits in each byte.
+  /// The data must be text without a line end: its numbers have six bits in each byte, from `@` on.
   var isText = false
+  /// The bits that a number has.
+  var numberBits: UInt64 { isText ? 0xffff_ffff_ffff : .max }
   /// Events differ in size, and each ends with its data and an empty line.
   var isDelimited = false
 
   static let dataByteCount = 64
-  /// - Parameter number: of 56 bits, as text.
+  /// - Parameter number: as text, its lowest 48 bits count.
   func encoded(_ number: UInt64) -> UInt64 {
     guard isText else { return number }
-    // Halves of 28 bits to 32, quarters of 14 to 16, eighths of 7 to 8.
-    var bits = number & 0x0fff_ffff | (number & 0x00ff_ffff_f000_0000) << 4
-    bits = bits & 0x0000_3fff_0000_3fff | (bits & 0x0fff_c000_0fff_c000) << 2
-    bits = bits & 0x007f_007f_007f_007f | (bits & 0x3f80_3f80_3f80_3f80) << 1
-    return bits | 0x8080_8080_8080_8080
+    // Halves of 24 bits to 32, quarters of 12 to 16, eighths of 6 to 8.
+    var bits = number & 0x00ff_ffff | (number & 0xffff_ff00_0000) << 8
+    bits = bits & 0x0000_0fff_0000_0fff | (bits & 0x00ff_f000_00ff_f000) << 4
+    bits = bits & 0x003f_003f_003f_003f | (bits & 0x0fc0_0fc0_0fc0_0fc0) << 2
+    return bits | 0x4040_4040_4040_4040
   }
 
   func decoded(_ bytes: UInt64) -> UInt64 {
     guard isText else { return bytes }
-    var bits = bytes & 0x007f_007f_007f_007f | (bytes & 0x7f00_7f00_7f00_7f00) >> 1
-    bits = bits & 0x0000_3fff_0000_3fff | (bits & 0x3fff_0000_3fff_0000) >> 2
-    return bits & 0x0fff_ffff | (bits & 0x0fff_ffff_0000_0000) >> 4
+    var bits = bytes & 0x003f_003f_003f_003f | (bytes & 0x3f00_3f00_3f00_3f00) >> 2
+    bits = bits & 0x0000_0fff_0000_0fff | (bits & 0x0fff_0000_0fff_0000) >> 4
+    return bits & 0x00ff_ffff | (bits & 0x00ff_ffff_0000_0000) >> 8
   }
 
   static let data = [UInt8](repeating: UInt8(ascii: "x"), count: dataByteCount)

@@ -82,7 +82,8 @@ extension Contender {
       var offset = 0
       while offset < bytes.count {
         let sent = shape.decoded(unsafe bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
-        if sent >= start { latencies.add(now - sent) }
+        let age = (now &- sent) & shape.numberBits
+        if now >= start, age <= now - start { latencies.add(age) }
         offset += stride
       }
     }
