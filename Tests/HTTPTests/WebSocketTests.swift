@@ -215,7 +215,8 @@ import Testing
       ("permessage-deflate; server_max_window_bits", nil), ("permessage-deflate; server_max_window_bits=16", nil),
       ("permessage-deflate; client_max_window_bits=15", nil), ("permessage-deflate, permessage-deflate", nil),
       ("permessage-deflate; server_max_window_bits=9; server_max_window_bits=9", nil), ("x", nil), (";", nil),
-      ("permessage-deflate; server_no_context_takeover=1", nil),
+      ("permessage-deflate; server_no_context_takeover=1", nil), ("", false), (" , \t", false),
+      (",permessage-deflate", true),
     ] as [(String, Bool?)] {
       #expect(accepts([("Sec-WebSocket-Extensions", value)]) == isCompressed, "\(value)")
     }

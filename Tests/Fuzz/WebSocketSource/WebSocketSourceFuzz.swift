@@ -70,5 +70,7 @@ private func checkAnswer(_ bytes: [UInt8]) {
   }
   guard let compresses = try? offer.accepts({ fields[$0] ?? [] }) else { return }
   precondition(fields["Sec-WebSocket-Protocol"]?.count == 1, "two subprotocols are accepted")
-  precondition(compresses == (fields["Sec-WebSocket-Extensions"]?.isEmpty == false), "another extension is accepted")
+  // Empty elements of a list are ignored (RFC 9110, 5.6.1).
+  let extensions = fields["Sec-WebSocket-Extensions"]?.flatMap { $0.split { ",\t ".contains($0) } } ?? []
+  precondition(compresses == !extensions.isEmpty, "another extension is accepted")
 }
