@@ -41,6 +41,7 @@ package final class QuietSockets {
         guard count > 0 else { return }
         for index in 0..<Int(count) {
           let socket = unsafe events[index].data.fd
+          remove(socket)  // the connection may live on for a moment, in a program that is being started
           dup2(closed.raw, socket)
           _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
         }
