@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import http
 import json
-import shutil
 import socket
-import subprocess
 
 import websockets
 from daemon import expect
-from web_checks import curl
+from web_checks import curl, nginx
 
 STREAM = """
 [streams.trades]
@@ -27,30 +25,15 @@ bearer = {{ credential = "token" }}
 
 
 # Without HTTP/1.1 and these fields, nginx asks the server for no WebSocket.
-NGINX = """
-daemon off;
-master_process off;
-pid {folder}/nginx.pid;
-error_log {folder}/nginx.log;
-events {{ }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  server {{
-    listen 127.0.0.1:{port};
-    location = /ws {{ return 307 /moved/ws; }}
-    location /moved/ {{
-      proxy_pass http://127.0.0.1:{server}/;
-      proxy_http_version 1.1;
-      proxy_set_header Upgrade $http_upgrade;
-      proxy_set_header Connection upgrade;
-      proxy_read_timeout 3s;
-    }}
-  }}
+PROXY = """
+listen 127.0.0.1:{port};
+location = /ws {{ return 307 /moved/ws; }}
+location /moved/ {{
+  proxy_pass http://127.0.0.1:{server}/;
+  proxy_http_version 1.1;
+  proxy_set_header Upgrade $http_upgrade;
+  proxy_set_header Connection upgrade;
+  proxy_read_timeout 3s;
 }}
 """
 
@@ -139,24 +122,11 @@ class Ticker:
                 await asyncio.sleep(4.5 if self.number == 100 else 0.001)
 
 
-@contextlib.contextmanager
-def nginx(daemon, port, server):
-    configuration = daemon.folder / "nginx.conf"
-    configuration.write_text(NGINX.format(folder=daemon.folder, port=port, server=server))
-    program = shutil.which("nginx") or "/usr/sbin/nginx"
-    process = subprocess.Popen([program, "-p", daemon.folder, "-c", configuration], stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 async def a_websocket_behind_nginx_is_read(daemon):
     """a WebSocket behind nginx: a redirect, 502 without the server, its read timeout, which pings avoid, and its sudden end"""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         port, behind = one.getsockname()[1], other.getsockname()[1]
-    ticker = Ticker()
+    proxy, ticker = PROXY.format(port=port, server=behind), Ticker()
     daemon.stop()
     daemon.start(f"""
 [streams.trades]
@@ -168,14 +138,14 @@ url = "ws://127.0.0.1:{port}/ws"
 ping_every = "1s"
 """)
     reading = asyncio.create_task(values(daemon, 250))
-    with nginx(daemon, port, behind):
+    with nginx(daemon, proxy):
         while "502 Bad Gateway" not in daemon.log:
             await asyncio.sleep(0.01)
         server = await websockets.serve(ticker.serve, "127.0.0.1", behind)
         while ticker.number < 150:
             await asyncio.sleep(0.01)
         expect(ticker.openings == 1, f"{ticker.openings} openings")
-    with nginx(daemon, port, behind):
+    with nginx(daemon, proxy):
         received = await reading
     server.close()
     # What was on its way through nginx is lost with it.

@@ -22,7 +22,6 @@ from rsocket.transports.transport import Transport
 
 PATIENCE = 60
 
-# With defaults: responses are buffered, and streamd is asked in HTTP/1.0.
 NGINX = """
 daemon off;
 master_process off;
@@ -36,12 +35,23 @@ http {{
   fastcgi_temp_path {folder}/fastcgi;
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
-  server {{
-    listen unix:{folder}/web.sock;
-    location / {{ proxy_pass http://unix:{socket}; }}
-  }}
+  server {{ {server} }}
 }}
 """
+
+
+@contextlib.contextmanager
+def nginx(daemon, server):
+    """nginx with these directives of a server; it ends without a word at the end."""
+    configuration = daemon.folder / "nginx.conf"
+    configuration.write_text(NGINX.format(folder=daemon.folder, server=server))
+    program = shutil.which("nginx") or "/usr/sbin/nginx"
+    process = subprocess.Popen([program, "-p", daemon.folder, "-c", configuration], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def curl(daemon, *arguments, data=None):
@@ -247,12 +257,9 @@ async def rsocket_runs_in_a_websocket(daemon):
 
 async def a_buffering_proxy_passes_events_on(daemon):
     """nginx with its default buffering, which asks in HTTP/1.0: events arrive as they come, values are published"""
-    nginx = shutil.which("nginx") or "/usr/sbin/nginx"
-    configuration = daemon.folder / "nginx.conf"
-    configuration.write_text(NGINX.format(folder=daemon.folder, socket=daemon.socket))
-    process = subprocess.Popen([nginx, "-p", daemon.folder, "-c", configuration], stderr=subprocess.DEVNULL)
     proxy = str(daemon.folder / "web.sock")
-    try:
+    # With defaults: responses are buffered, and streamd is asked in HTTP/1.0.
+    with nginx(daemon, f"listen unix:{proxy}; location / {{ proxy_pass http://unix:{daemon.socket}; }}"):
         for _ in range(PATIENCE * 20):
             if pathlib.Path(proxy).exists():
                 break
@@ -275,9 +282,6 @@ async def a_buffering_proxy_passes_events_on(daemon):
             expect(response.json() == {"accepted": 1000}, response.text)
             response = await client.get("http://streamd/streams/count?as=raw")
             expect(response.content.count(b"tick") == 5, response.text)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 HEAD = b"POST /streams/notes HTTP/1.1\r\nHost: x\r\n"
