@@ -171,7 +171,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     return names + configuration.listen.map(\.description)
   }
 
-  /// An operator is told that fewer connections fit, also if `max_connections` has its default.
+  /// If fewer connections fit, the operator is told of it, even with the default of `max_connections`.
   private static let fewConnections = 4096
 
   /// The configuration's limits, reduced to the available descriptors.

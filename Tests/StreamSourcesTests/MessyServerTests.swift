@@ -94,7 +94,7 @@ import Testing
     }
   }
 
-  /// What refuses a stream may go on for ever.
+  /// The body of a refusal may go on for ever.
   @Test(arguments: ["401 Unauthorized", "429 Too Many Requests", "206 Partial Content"])
   func aRefusalWithoutAnEndIsAStatus(status: String) async throws {
     try await withSourceThread { thread in

@@ -41,7 +41,7 @@ private struct ForeignClient {
   let tool: String
   /// What makes and what starts it; `$0` is the folder for its files.
   let making, command: String
-  /// What follows the socket and the number of events.
+  /// It follows the socket and the number of events.
   var argument = ""
 
   static let all = [

@@ -96,7 +96,7 @@ struct HTTPFailure: Error, Equatable {
     }
   }
 
-  /// Who has to answer: the upstream, or the proxy that is to make a tunnel to it.
+  /// Names the one that has to answer: the upstream, or the proxy that is to make a tunnel to it.
   static func place(of request: UpstreamRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer) -> String {
     var (connectStatus, connections) = (0, 0)
     unsafe curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)

@@ -197,7 +197,7 @@ import StreamRuntime
   func ended(_ result: CURLcode) {
     guard let easy = unsafe easy else { return }
     unsafe client?.watchIdleConnection(of: easy)
-    // What becomes of a body that is not wanted is no failure.
+    // If the body is not wanted, a failure in it does not count.
     let isComplete: Bool
     if case .discard = plan { isComplete = head != nil } else { isComplete = false }
     if let refusal { return fail(refusal) }

@@ -125,7 +125,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     }
     write()
     guard let socket else { return }
-    // What was to be sent is lost. Only of a connection that the other side has closed there may be more to read.
+    // The output is lost. Only if the other side has closed the connection, there may be more to read.
     if let code = socket.writeError, code != EPIPE, code != ECONNRESET {
       return finish(failed(code))
     }
