@@ -28,6 +28,9 @@ import Testing
       \(streams.joined())
       """)
     #expect(try upstream.count(key) == 0)
+    // A fetch that is under way as the last reader leaves is ended, and the next one brings the next number.
+    let held = try StreamConnection(socket: daemon.folder.path("s"))
+    let reader = Task { for try await _ in held.stream("page").values {} }
     let all = try await withThrowingTaskGroup(of: [Int].self) { group in
       let socket = daemon.folder.path("s")
       for number in 0..<10 {
@@ -51,6 +54,8 @@ import Testing
     // Each fetch is one event of the base.
     let fetched = try upstream.count(key)
     #expect(Self.numbers(try await daemon.events(fetched, of: "page")) == Array(1...fetched))
+    held.close()
+    _ = await reader.result
     let log = daemon.log
     #expect(await daemon.stop() == 0)
     #expect(!log.contains("missed"))
