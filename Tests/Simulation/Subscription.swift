@@ -35,6 +35,8 @@ struct Subscription {
   /// Whether it begins with the state of the keys, and has perhaps not had all of it yet; and what is known of that.
   private(set) var isReadingState: Bool
   private(set) var reading: StateReading?
+  /// The id that the log gave next as a marker ended the state: the state had nothing to say of a hole before it.
+  private var stateEnd: UInt64 = 0
   /// When it was requested.
   private let beginning: StateReading.Beginning?
   /// When it was requested: what may have lost the state since then.
@@ -157,7 +159,8 @@ struct Subscription {
     if gaps {
       require(
         // The first id of another view may be the next one.
-        isNext == (gap == nil) || gap == nil && isAnew == true || gap == .max && truth == nil, "gaps are reported",
+        isNext == (gap == nil) || gap == nil && isAnew == true || gap == .max && truth == nil
+          || gap == nil && event <= stateEnd && truth?.isHole(between: last, and: event) == true, "gaps are reported",
         "\(client.name) got event \(event) of \(stream) after \(last), with a gap of \(gap.map { "\($0)" } ?? "none")")
       if let gap, gap != .max {
         require(
@@ -215,7 +218,9 @@ struct Subscription {
       reading = beginning.map { StateReading(of: stream, $0, where: filter) }
       start = nil
     }
-    if isMarker { isReadingState = false }
+    if isMarker {
+      (isReadingState, stateEnd) = (false, client.world.machine.state(of: stream)?.end ?? 0)
+    }
     guard let truth = client.world.truths[stream], var reading, reading.begins(client.world), reading.isKnown(truth)
     else {
       self.reading = nil
