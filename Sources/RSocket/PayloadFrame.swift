@@ -24,12 +24,17 @@ public enum PayloadFrame {
     at frame: UnsafeMutableRawPointer
   ) -> Int {
     let extra = metadataByteCount.map { $0 + metadataLengthByteCount } ?? 0
-    unsafe storeU24(FrameLayout.headerByteCount + extra + dataByteCount, at: frame)
-    unsafe setStreamID(id, at: frame)
+    let byteCount = UInt64(truncatingIfNeeded: FrameLayout.headerByteCount + extra + dataByteCount)
     let typeAndFlags = typeBits | flags.rawValue | (metadataByteCount == nil ? 0 : FrameFlags.metadata.rawValue)
-    unsafe frame.storeBytes(of: typeAndFlags.bigEndian, toByteOffset: 7, as: UInt16.self)
-    guard let metadataByteCount else { return headerByteCount }
-    unsafe storeU24(metadataByteCount, at: frame + headerByteCount)
+    // Length (3), stream ID (4), and the first byte of type and flags.
+    let first = byteCount << 40 | UInt64(id.rawValue) << 8 | UInt64(typeAndFlags >> 8)
+    unsafe frame.storeBytes(of: first.bigEndian, as: UInt64.self)
+    guard let metadataByteCount else {
+      unsafe frame.storeBytes(of: UInt8(truncatingIfNeeded: typeAndFlags), toByteOffset: 8, as: UInt8.self)
+      return headerByteCount
+    }
+    let second = UInt32(typeAndFlags & 0xFF) << 24 | UInt32(truncatingIfNeeded: metadataByteCount)
+    unsafe frame.storeBytes(of: second.bigEndian, toByteOffset: 8, as: UInt32.self)
     return headerByteCount + metadataLengthByteCount
   }
 

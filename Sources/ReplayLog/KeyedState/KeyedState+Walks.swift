@@ -120,7 +120,7 @@ extension KeyedState {
 
   /// The number of versions between the one that a walk visits and the one whose record is prefetched. Versions and
   /// their records are anywhere in the state's memory: a walk that reads one after the other waits twice for each.
-  private static let prefetchDistance = 8
+  private static let prefetchDistance = 16
 
   /// Prefetches the record of the version after this one, of a usual size.
   /// - Returns: that version, or the same one at the end of all.
@@ -140,7 +140,7 @@ extension KeyedState {
   ///   - visit: receives the record, valid during the call, and its id. Returns false
   ///     for an event that it does not take: the next call begins there.
   /// - Complexity: O(steps); after a walk's first calls, which find its position, each step is one version.
-  public func advance(
+  @inline(__always) public func advance(
     _ walk: StateWalk, atMost steps: Int, _ visit: (_ record: StateEvent, _ id: UInt64) -> Bool
   ) -> StateWalk.Progress {
     guard walk.end >= horizon else { return .fellBehind }

@@ -313,18 +313,18 @@ public struct StateEvent {
   init(_ state: KeyedState, _ unit: Int) { (self.state, self.unit) = (state, unit) }
 
   /// The size of the record, which includes id and time.
-  public var byteCount: Int { EventLog.stampBytes + state.area.record(unit).dataBytes }
+  @inline(__always) public var byteCount: Int { EventLog.stampBytes + state.area.record(unit).dataBytes }
 
   /// Whether the heap has it in several pieces.
-  public var isDivided: Bool { state.area.record(unit).isDivided }
+  @inline(__always) public var isDivided: Bool { state.area.record(unit).isDivided }
 
   /// The whole record; copied, if it is divided.
   /// - Complexity: O(n) if it is divided, else O(1).
-  public var whole: UnsafeRawBufferPointer { unsafe part(0..<byteCount) }
+  @inline(__always) public var whole: UnsafeRawBufferPointer { unsafe part(0..<byteCount) }
 
   /// The whole record, of which only id, time and these bytes may be read.
   /// - Complexity: O(bytes + pieces) if it is divided, else O(1).
-  public func part(_ range: Range<Int>) -> UnsafeRawBufferPointer {
+  @inline(__always) public func part(_ range: Range<Int>) -> UnsafeRawBufferPointer {
     let record = state.area.record(unit)
     guard record.isDivided else {
       return unsafe UnsafeRawBufferPointer(start: record.content + record.keyBytes, count: byteCount)

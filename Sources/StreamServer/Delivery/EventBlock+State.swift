@@ -61,6 +61,18 @@ extension EventBlock {
     if walk.position != end.position { state.move(walk, to: end.position) }
     let most = min(demand, Self.maximumPieceCount)
     var budget = Self.examinedBytes
+    if !isExact {
+      var (plain, isOther) = (StateWalk.Progress.more, true)
+      addPlain(upTo: most) { pieces in
+        isOther = false
+        plain = state.advance(walk, atMost: Self.consideredVersions) { record, id in
+          guard pieces.hasRoom else { return false }
+          isOther = unsafe record.isDivided || !pieces.add(record.whole, at: id)
+          return !isOther
+        }
+      }
+      if !isOther { return plain }
+    }
     let writer = writer
     var byteCount = byteCount
     var isReplaced = false

@@ -204,6 +204,9 @@ import ReplayLog
     }
     let runEnd = storage.endOfRun(from: end.position)
     let records = storage.records(in: end.position..<runEnd)
+    addPlain(upTo: most) { pieces in
+      while pieces.hasRoom, pieces.end < runEnd, unsafe pieces.add(records[pieces.end], at: pieces.end) {}
+    }
     let writer = writer
     var byteCount = byteCount
     var budget = Self.examinedBytes
@@ -214,6 +217,44 @@ import ReplayLog
       else { return }
     }
     _ = cross(storage)
+  }
+
+  /// The pieces of a block while plain frames are added, without the look at everything else that an event can need.
+  @safe struct PlainPieces {
+    fileprivate let base: UnsafeMutableRawPointer
+    fileprivate let ends: UnsafeMutablePointer<UInt32>
+    fileprivate let positions: UnsafeMutablePointer<UInt64>?
+    fileprivate let request: RequestID
+    fileprivate let most: Int
+    fileprivate var count: Int
+    fileprivate var byteCount: Int
+    /// The position after the last event.
+    fileprivate(set) var end: UInt64
+
+    var hasRoom: Bool { byteCount < EventBlock.targetBytes && count < most }
+
+    /// Adds an event.
+    /// - Returns: whether it fits a plain frame.
+    @inline(__always) mutating func add(_ record: UnsafeRawBufferPointer, at id: UInt64) -> Bool {
+      guard record.count <= EventWriter.maximumPlainByteCount else { return false }
+      unsafe byteCount += EventWriter.writePlain(record, for: request, at: base + byteCount)
+      unsafe ends[count] = UInt32(truncatingIfNeeded: byteCount)
+      unsafe positions?[count] = id
+      count += 1
+      end = id + 1
+      return true
+    }
+  }
+
+  /// Adds events whose frames are plain, as long as `body` finds them.
+  @inline(__always) func addPlain(upTo most: Int, _ body: (inout PlainPieces) -> Void) {
+    guard writer.isPlain, verdicts == nil, end.sentBytes == 0, leftOut == 0, pieceCount > 0 || before.gap == .none
+    else { return }
+    var pieces = unsafe PlainPieces(
+      base: base, ends: ends, positions: hasPositions ? positions : nil, request: request, most: most,
+      count: pieceCount, byteCount: byteCount, end: end.position)
+    body(&pieces)
+    (pieceCount, end) = (pieces.count, Cursor(position: pieces.end))
   }
 
   /// Moves the end past events that do not fit the filter.

@@ -76,6 +76,8 @@ struct EventFormat: Equatable {
   var counts: Bool { flags & 4 != 0 }
   /// Whether each payload has its kind: of an event, or of a marker.
   var hasKind: Bool { flags & 8 != 0 }
+  /// Whether each event has its id and time and nothing else.
+  var isPlain: Bool { flags == 1 }
   /// Whether events are part of a response, whose credit is the space in the socket.
   var isBody: Bool { code & 0x80 != 0 }
   var isNamed: Bool { code & 0xA0 == 0xA0 }
@@ -172,6 +174,25 @@ struct EventWriter {
       unsafe write(record, from: offset, before.gap, as: isOther ? body.ofOtherThanJSON : body, coding, at: piece)
     case .notice, .map: preconditionFailure("no bytes are written for it")
     }
+  }
+
+  /// Whether an event without notes that is at most ``maximumPlainByteCount`` long is a plain frame, which has its id, its
+  /// time and its data.
+  var isPlain: Bool { encoding == .rsocket && format.isPlain }
+
+  /// Maximum bytes of the record of a plain frame.
+  static var maximumPlainByteCount: Int { PayloadFrame.maximumContentByteCount }
+
+  /// Writes a plain frame.
+  /// - Returns: its size.
+  @inline(__always) static func writePlain(
+    _ record: UnsafeRawBufferPointer, for request: RequestID, at piece: UnsafeMutableRawPointer
+  ) -> Int {
+    let header = unsafe PayloadFrame.writeHeader(
+      StreamID(request), .next, metadataByteCount: EventLog.stampBytes,
+      dataByteCount: record.count - EventLog.stampBytes, at: piece)
+    unsafe (piece + header).copyMemory(from: record.baseAddress!, byteCount: record.count)
+    return header + record.count
   }
 
   /// Writes a marker.
