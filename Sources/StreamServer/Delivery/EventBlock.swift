@@ -10,8 +10,9 @@ import ReplayLog
 /// last is the end of an event; only the last can be a part that another part follows. With a filter or in a state, the
 /// events may not be adjacent: a second table has their positions.
 @safe final class EventBlock {
-  /// From this size on, no piece is added. It is large, so that one write covers many small events.
-  static let targetBytes = 64 << 10
+  /// From this size on, no piece is added. A write of many small events wakes a reader that waits fewer times; a larger one
+  /// would not fit the socket, whose buffer has 208 KiB by default.
+  static let targetBytes = 128 << 10
   /// An event has about 8 bytes around its data, or more. If it has fewer, this table limits the block.
   static let maximumPieceCount = targetBytes / 8
 
