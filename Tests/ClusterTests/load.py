@@ -150,7 +150,7 @@ class Oracle:
         self.violations = []
         self.numbers = 0  # the last one of `sse` in the order of ids
         self.published = collections.Counter()  # values of `notes` and `large`
-        self.allows_gaps = False
+        self.gap_ends = {}  # of each stream: a gap after this id or a lower one is allowed
         self.clock = asyncio.get_running_loop().time
         self.begin()
 
@@ -160,6 +160,11 @@ class Oracle:
 
     def pause(self):
         return max(self.longest, self.clock() - self.time)
+
+    def allow_gaps(self, end=None):
+        """After ids up to one; without one, up to those until now. A stream with few events may have its gap much later than
+        others."""
+        self.gap_ends = {stream: end or newest for stream, newest in self.newest.items()}
 
     def receive(self, stream, identifier, time, data):
         """An event of any subscriber."""
@@ -237,7 +242,7 @@ class Subscriber:
                 self.oracle.violations.append(f"{self.name}: id {identifier} of {self.stream} after {self.last}")
             elif self.last and identifier != self.last + 1:
                 self.gaps += 1
-                if not self.oracle.allows_gaps:
+                if self.last > self.oracle.gap_ends.get(self.stream, 0):
                     self.oracle.violations.append(f"{self.name}: id {identifier} of {self.stream} after {self.last}: a gap")
             self.last = identifier
             self.changes += host != self.source
