@@ -423,7 +423,7 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
       #expect(data == [UInt8](repeating: 149, count: 14000 + Int(round)))
       let event = try #require([149 as UInt8].withUnsafeBytes { state.newest($0) })
       #expect(event.byteCount == 16 + 14000 + Int(round))
-      dividedCount += event.isDivided ? 1 : 0
+      dividedCount += event.undivided == nil ? 1 : 0
       let whole = Array(event.whole)
       for range in [0..<1, 16..<17, 20..<6000, 5990..<14016, 14015..<14016 + Int(round)] {
         let part = event.part(range)

@@ -133,16 +133,17 @@ extension KeyedState {
     return next
   }
 
-  /// Visits the next events of a walk, in the order of their ids.
+  /// Visits the next events of a walk, in the order of their ids. Generic, so that the compiler specialises it with a visitor of
+  /// another module.
   ///
   /// - Parameters:
   ///   - steps: maximum number of versions that are considered.
   ///   - visit: receives the record, valid during the call, and its id. Returns false
   ///     for an event that it does not take: the next call begins there.
   /// - Complexity: O(steps); after a walk's first calls, which find its position, each step is one version.
-  @inline(__always) public func advance(
-    _ walk: StateWalk, atMost steps: Int, _ visit: (_ record: StateEvent, _ id: UInt64) -> Bool
-  ) -> StateWalk.Progress {
+  public func advance<Failure: Error>(
+    _ walk: StateWalk, atMost steps: Int, _ visit: (_ record: StateEvent, _ id: UInt64) throws(Failure) -> Bool
+  ) throws(Failure) -> StateWalk.Progress {
     guard walk.end >= horizon else { return .fellBehind }
     var node = node(of: walk)
     defer { put(walk, behind: node) }
@@ -159,7 +160,7 @@ extension KeyedState {
         if !version.has(Node.isTombstone) || id >= walk.begin,
           !version.has(Node.isReplaced) || self.id(version.link) >= walk.end
         {
-          guard visit(record(next), id) else { return .more }
+          guard try visit(record(next), id) else { return .more }
         }
         walk.position = id + 1
       }

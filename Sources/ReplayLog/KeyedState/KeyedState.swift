@@ -306,30 +306,34 @@ import Synchronization
 
 /// An event of a state, during a visit: id and time, 8 bytes each, then the data. Its memory is valid until another record is
 /// read.
-public struct StateEvent {
+@safe public struct StateEvent {
   private let state: KeyedState
   private let unit: Int
+  /// The whole record; nil: the heap has it in several pieces.
+  public let undivided: UnsafeRawBufferPointer?
 
-  init(_ state: KeyedState, _ unit: Int) { (self.state, self.unit) = (state, unit) }
+  init(_ state: KeyedState, _ unit: Int) {
+    (self.state, self.unit) = (state, unit)
+    let record = state.area.record(unit)
+    unsafe undivided =
+      unsafe record.isDivided
+      ? nil
+      : UnsafeRawBufferPointer(
+        start: record.content + record.keyBytes, count: EventLog.stampBytes + record.dataBytes)
+  }
 
   /// The size of the record, which includes id and time.
-  @inline(__always) public var byteCount: Int { EventLog.stampBytes + state.area.record(unit).dataBytes }
-
-  /// Whether the heap has it in several pieces.
-  @inline(__always) public var isDivided: Bool { state.area.record(unit).isDivided }
+  public var byteCount: Int { EventLog.stampBytes + state.area.record(unit).dataBytes }
 
   /// The whole record; copied, if it is divided.
   /// - Complexity: O(n) if it is divided, else O(1).
-  @inline(__always) public var whole: UnsafeRawBufferPointer { unsafe part(0..<byteCount) }
+  public var whole: UnsafeRawBufferPointer { unsafe part(0..<byteCount) }
 
   /// The whole record, of which only id, time and these bytes may be read.
   /// - Complexity: O(bytes + pieces) if it is divided, else O(1).
-  @inline(__always) public func part(_ range: Range<Int>) -> UnsafeRawBufferPointer {
-    let record = state.area.record(unit)
-    guard record.isDivided else {
-      return unsafe UnsafeRawBufferPointer(start: record.content + record.keyBytes, count: byteCount)
-    }
-    let start = record.keyBytes
+  public func part(_ range: Range<Int>) -> UnsafeRawBufferPointer {
+    if let undivided = unsafe undivided { return unsafe undivided }
+    let start = state.area.record(unit).keyBytes
     let collected = unsafe state.collected(
       unit, head: start + EventLog.stampBytes, part: start + range.lowerBound..<start + range.upperBound)
     return unsafe UnsafeRawBufferPointer(rebasing: collected[start...])

@@ -67,7 +67,7 @@ extension EventBlock {
         isOther = false
         plain = state.advance(walk, atMost: Self.consideredVersions) { record, id in
           guard pieces.hasRoom else { return false }
-          isOther = unsafe record.isDivided || !pieces.add(record.whole, at: id)
+          isOther = unsafe record.undivided.map { unsafe !pieces.add($0, at: id) } ?? true
           return !isOther
         }
       }
@@ -104,8 +104,8 @@ extension EventBlock {
     _ record: StateEvent, at id: UInt64, from storage: EventLog, by writer: EventWriter, _ byteCount: inout Int,
     _ jsonVerdicts: JSONVerdicts
   ) -> Bool {
-    guard record.isDivided else {
-      return unsafe write(record.whole, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
+    if let record = unsafe record.undivided {
+      return unsafe write(record, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
     }
     // The event is copied whole only for its examination. A piece copies only the data for which it has room.
     let part = EventLog.stampBytes + end.sentBytes

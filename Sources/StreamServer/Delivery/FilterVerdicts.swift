@@ -106,7 +106,7 @@ final class FilterVerdicts: @unchecked Sendable {
     }
     let byteCount = event.byteCount
     // Copying an event costs as much as examining a part of it.
-    let count = max(budget, event.isDivided ? byteCount / 4 : 0)
+    let count = unsafe max(budget, event.undivided == nil ? byteCount / 4 : 0)
     guard !waits(id, byteCount, count) else {
       budget = 0
       return nil
