@@ -115,3 +115,57 @@ final class BareServer {
     }
   }
 }
+
+/// The baseline of batches: a process that sends what the publisher has sent to every subscriber as it is, with one system call
+/// for each. It is this executable again, selected by its arguments.
+///
+/// The first byte of a connection, which is sent back, selects its use: `s` (subscribe), or `p` (publish).
+final class BareRelay: Broker {
+  static let argument = "--bare-relay"
+
+  let name = "bare limit"
+  let process: ServerProcess
+  let shape: EventShape
+
+  init() throws {
+    process = try ServerProcess("/proc/self/exe") { [Self.argument, $0 + "/s"] }
+    let bare = BareServer.shape
+    shape = EventShape(
+      byteCount: bare.byteCount, dataOffset: bare.dataOffset,
+      request: [UInt8](repeating: 0, count: bare.dataOffset) + EventShape.data, requestDataOffset: bare.dataOffset)
+    try process.waitUntilItServes(connectPublisher)
+  }
+
+  func subscribe() throws -> CInt { try connect("s") }
+  func connectPublisher() throws -> CInt { try connect("p") }
+
+  private func connect(_ use: Character) throws -> CInt {
+    let raw = try Handshake.connect(to: process.folder + "/s")
+    try Handshake.say(Array(String(use).utf8), to: raw)
+    try Handshake.hear(Array(String(use).utf8), from: raw)
+    return raw
+  }
+
+  static func run(_ path: String) throws {
+    let listener = try UnixSocket.listen(at: path, mode: 0o600).release()
+    var (subscribers, publisher) = ([CInt](), CInt(-1))
+    var bytes = [UInt8](repeating: 0, count: 128 << 10)
+    while true {
+      var ready = [listener, publisher].map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+      guard unsafe poll(&ready, 2, -1) > 0 else { continue }
+      if ready[0].revents != 0 {
+        let raw = accept4(listener, nil, nil, CInt(SOCK_CLOEXEC.rawValue))
+        guard unsafe recv(raw, &bytes, 1, 0) == 1, unsafe send(raw, bytes, 1, CInt(MSG_NOSIGNAL)) == 1 else { continue }
+        if bytes[0] == UInt8(ascii: "s") { subscribers.append(raw) } else { publisher = raw }
+      } else {
+        let count = unsafe recv(publisher, &bytes, bytes.count, 0)
+        guard count > 0 else {
+          close(publisher)
+          publisher = -1
+          continue
+        }
+        for subscriber in subscribers { unsafe send(subscriber, bytes, count, CInt(MSG_NOSIGNAL)) }
+      }
+    }
+  }
+}

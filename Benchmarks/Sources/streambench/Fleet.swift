@@ -23,7 +23,7 @@ func measureFleet(_ options: Options) throws {
 /// Plain NATS: publish and subscribe of single events, through one broker that stores nothing. The fleet's events are in
 /// records: of a program on the leading host, whose batches follow each other, and of a client that publishes to a host and
 /// receives the confirmation of each batch before the next one is sent. The bare limit is what JetStream accepts of entries
-/// that have the bytes of events and nothing else.
+/// that have the bytes of events and nothing else, while as many connections as there are hosts read them.
 private func measureFleetThroughput(_ options: Options, _ program: String) throws {
   Report.heading("fleet, \(eventByteCount)-byte events from one host to another", goal: "60 % of plain NATS")
   let makers: [(String, Int, () throws -> any Broker)] = [
@@ -61,7 +61,7 @@ private func measureFleetThroughput(_ options: Options, _ program: String) throw
 }
 
 /// A log of JetStream to which entries are appended as a shard's leader does: each expects the sequence number of the one
-/// before it, and several are under way.
+/// before it, and several are under way. As many connections as a fleet has hosts read what is stored, and drop it.
 private struct BareLog {
   enum Entry: CaseIterable, CustomStringConvertible {
     case small, large
@@ -72,13 +72,19 @@ private struct BareLog {
   }
 
   private let raw: CInt
+  private let readers: [CInt]
+  /// For each reader, the bytes that it has read.
+  private var readByteCounts: [Int]
+  /// The bytes of all entries.
+  private var wholeByteCount = 0
   private var received: [UInt8] = []
+  private var buffer = [UInt8](repeating: 0, count: 256 << 10)
 
   /// Events per second.
   static func rates(_ options: Options, _ program: String, brokerCount: Int, _ entry: Entry) throws -> [Double] {
     let fleet = try Fleet(options, program, brokerCount: brokerCount, streams: "")
     var log = try BareLog(fleet, replicaCount: brokerCount)
-    defer { close(log.raw) }
+    defer { for raw in [log.raw] + log.readers { close(raw) } }
     var last = 0
     return try (0..<options.runs).map { _ in
       try log.rate(of: entry, after: &last, over: options.seconds) * Double(entry.byteCount / eventByteCount)
@@ -87,10 +93,16 @@ private struct BareLog {
 
   private init(_ fleet: Fleet, replicaCount: Int) throws {
     raw = try fleet.connectToBroker()
+    readers = try (0..<hostCount).map { _ in
+      let reader = try fleet.connectToBroker()
+      try Handshake.say(Array("CONNECT {\"verbose\":false,\"headers\":true}\r\nSUB tail 1\r\n".utf8), to: reader)
+      return reader
+    }
+    readByteCounts = readers.map { _ in 0 }
     try Handshake.say(Array("CONNECT {\"verbose\":false,\"headers\":true}\r\nSUB answers 1\r\n".utf8), to: raw)
     let configuration = """
       {"name":"bare","subjects":["bare"],"num_replicas":\(replicaCount),"storage":"file","discard":"old",
-      "max_bytes":\(1 << 30),"duplicate_window":100000000}
+      "max_bytes":\(1 << 30),"duplicate_window":100000000,"republish":{"src":"bare","dest":"tail"}}
       """
     let request = "PUB $JS.API.STREAM.CREATE.bare answers \(configuration.utf8.count)\r\n\(configuration)\r\n"
     for _ in 0..<60 {  // until the brokers have elected their leader, they refuse it or do not answer
@@ -122,6 +134,10 @@ private struct BareLog {
       if answer.contains("\"seq\"") { stored += 1 }  // or it is about the stream, late
     }
     last += sent
+    while readByteCounts.contains(where: { $0 < wholeByteCount + sent * entry.byteCount }) {
+      guard try hear(within: 60) else { throw BenchError("the readers of JetStream's log lack entries") }
+    }
+    wholeByteCount += sent * entry.byteCount
     return Double(sent) / (monotonicSeconds() - start)
   }
 
@@ -140,13 +156,21 @@ private struct BareLog {
           continue
         }
       }
-      var descriptor = pollfd(fd: raw, events: Int16(POLLIN), revents: 0)
-      guard unsafe poll(&descriptor, 1, CInt(max(0, end - monotonicSeconds()) * 1000)) > 0 else { return nil }
-      var buffer = [UInt8](repeating: 0, count: 16 << 10)
-      let count = unsafe recv(raw, &buffer, buffer.count, 0)
-      guard count > 0 else { throw BenchError("a broker hung up") }
-      received += buffer.prefix(count)
+      guard try hear(within: end - monotonicSeconds()) else { return nil }
     }
+  }
+
+  /// Reads what has come, on any of the connections.
+  /// - Returns: false if nothing comes within so many seconds.
+  private mutating func hear(within seconds: Double) throws -> Bool {
+    var ready = ([raw] + readers).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+    guard unsafe poll(&ready, nfds_t(ready.count), CInt(max(0, seconds) * 1000)) > 0 else { return false }
+    for index in ready.indices where ready[index].revents != 0 {
+      let count = unsafe recv(ready[index].fd, &buffer, buffer.count, 0)
+      guard count > 0 else { throw BenchError("a broker hung up") }
+      if index == 0 { received += buffer.prefix(count) } else { readByteCounts[index - 1] += count }
+    }
+    return true
   }
 }
 
@@ -247,10 +271,16 @@ final class Fleet {
   private let port: UInt16
   private(set) var hosts: [StreamdBroker]
 
-  /// The one of the tests of a fleet is of the version that the manual requires.
+  /// The one of the tests of a fleet (Tests/environment.py) is of the version that the manual requires.
   static var brokerProgram: String? {
-    let own = ".build/cluster/bin/nats-server"
-    return unsafe access(own, X_OK) == 0 ? own : findProgram("nats-server")
+    func variable(_ name: String) -> String? { unsafe getenv(name).map { unsafe String(cString: $0) } }
+    let cache = variable("XDG_CACHE_HOME") ?? (variable("HOME") ?? "") + "/.cache"
+    var found = unsafe glob_t()
+    defer { unsafe globfree(&found) }
+    guard unsafe glob(cache + "/streamd-tests/cluster-*/bin/nats-server", 0, nil, &found) == 0,
+      let own = unsafe found.gl_pathv[0]
+    else { return findProgram("nats-server") }
+    return unsafe String(cString: own)
   }
 
   /// Such as `v2.15.1`.

@@ -47,8 +47,14 @@ func report(_ rates: [(name: String, figures: Figures)]) {
 func compareThroughput(
   _ options: Options, subscribers: Int, batch: Int? = nil
 ) throws -> [(name: String, figures: Figures)] {
-  let makers: [() throws -> Contender] =
-    [{ try Contender(bare: BareServer(), subscribers: subscribers) }]
+  let bare: () throws -> Contender =
+    if let batch {
+      { try Contender(BareRelay(), subscribers: subscribers, batch: batch, verifies: options.verifies) }
+    } else {
+      { try Contender(bare: BareServer(), subscribers: subscribers) }
+    }
+  let makers =
+    [bare]
     + (try brokers(options).map { broker in
       { try Contender(broker, subscribers: subscribers, batch: batch, verifies: options.verifies) }
     })

@@ -11,6 +11,7 @@ if words == ["--help"] {
 raiseDescriptorLimit()
 do {
   if words.count == 2, words[0] == BareServer.argument { try BareServer.run(words[1]) }
+  if words.count == 2, words[0] == BareRelay.argument { try BareRelay.run(words[1]) }
   if words.count == 3, words[0] == HostileClients.argument, let seed = UInt64(words[2]) {
     try HostileClients.run(words[1], seed: seed)
   }
