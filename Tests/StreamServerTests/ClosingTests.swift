@@ -36,6 +36,31 @@ import Testing
     }
   }
 
+  /// The answer of a request that ends is written to a closed socket, which closes the connection within the request's end.
+  @Test(arguments: ["removed", "ended", "failed", "denied"], ["?wait=60s", "?as=sse"])
+  func anAnswerThatClosesTheConnectionEndsTheSubscriptionOnce(reason: String, query: String) async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let source = try harness.add("s")
+      let reader = try WireClient.ready(harness.path)
+      reader.subscribe("s", credit: Self.unlimited)
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s\(query)")
+      harness.eventually { harness.server.statistics.subscribers == 2 }
+      shutdown(client.wire.descriptor.raw, CInt(SHUT_RD))
+      switch reason {
+      case "removed": #expect(harness.server.change([], removing: ["s"]).isEmpty)
+      case "ended": source.finish()
+      case "failed": source.finish(.failure(StreamFailure("no more")))
+      default:
+        var terms = StreamConfiguration(name: "s")
+        terms.read = AccessRules([.user(4_000_000)])
+        #expect(harness.server.change([StreamChange(terms)], removing: []).isEmpty)
+      }
+      harness.eventually { harness.server.statistics.connections == 1 && harness.server.statistics.subscribers == 0 }
+      #expect(try WireClient.ready(harness.path).isSilent())
+    }
+  }
+
   /// A connection whose client was silent for too long is closed during the restore; its lease is not renewed later.
   @Test func aConnectionClosedDuringRestoreRenewsNoLease() async throws {
     var limits = ServerLimits(workers: 1)

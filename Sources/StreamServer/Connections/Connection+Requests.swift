@@ -294,9 +294,11 @@ extension Connection {
     remove(subscription)
   }
 
-  /// The client has cancelled, or the request has ended.
+  /// The client has cancelled, or the request has ended. Does nothing if the connection has ended meanwhile, because an answer
+  /// was written to a socket that the client has closed.
   func remove(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
+    guard subscription.state != .ended else { return }
     subscriptions.remove(subscription)
     if subscription.state == .ready { worker.leaveQueue(self) }
     subscription.lane.remove(subscription)
