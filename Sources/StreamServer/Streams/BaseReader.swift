@@ -198,7 +198,8 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
       return nil
     }
     let period = min(.seconds(1), stallTime / 4, (timeout ?? stallTime) / 4)
-    let owes = start != nil && base.log.positionUpstreamWaitsFor == position
+    // Its position is before the one that is waited for where the log has lost events.
+    let owes = start != nil && base.log.positionUpstreamWaitsFor.map { position <= $0 } == true
     var debt = debt ?? Debt(progress: readCount, since: now)
     // A delay of the loop is not counted.
     let from = max(checkedAt, debt.since, start ?? now)
