@@ -85,6 +85,36 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  /// The derived stream, which asks for nothing, is at an id before the base's new log.
+  @Test func aBaseThatBeginsAnewWaitsNoLongerThanItsTimeout() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let base = """
+      [streams.s]
+      publish = true
+      keep = "no"
+      overflow = "block"
+      block_timeout = "200ms"
+      buffer = { events = 4 }
+
+      """
+    func publish(_ value: String) async throws {
+      let program = ["--socket", daemon.folder.path("s"), "pub", "s", value]
+      #expect(await (try ChildProcess(ChildProcess.built("streamctl"), program)).end() == 0)
+    }
+    for process in 0..<2 {
+      try daemon.start(base + derived("d", "s", "keep = \"disk\"\nreplay = 10"))
+      let connection = try StreamConnection(socket: daemon.folder.path("s"))
+      let probe = CreditProbe()
+      connection.stream("d").subscribe(probe)
+      probe.request(1)
+      if process == 0 { try await publish("1") }
+      #expect(await probe.next().data == Array("1".utf8))
+      if process == 1 { for value in 2...12 { try await publish("\(value)") } }
+      connection.close()
+      #expect(await daemon.stop() == 0)
+    }
+  }
+
   @Test(arguments: ["memory", "disk"]) func eachEventHasItsEffectOnceOverKillsAndRestarts(keep: String) async throws {
     let daemon = try RestartedDaemon()
     let streams =
