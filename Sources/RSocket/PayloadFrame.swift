@@ -130,11 +130,6 @@ public enum PayloadFrame {
     return unsafe destination + bytes.count
   }
 
-  @inlinable static func storeU24(_ number: Int, at pointer: UnsafeMutableRawPointer) {
-    unsafe pointer.storeBytes(of: UInt8(truncatingIfNeeded: number >> 16), as: UInt8.self)
-    unsafe pointer.storeBytes(of: UInt16(truncatingIfNeeded: number).bigEndian, toByteOffset: 1, as: UInt16.self)
-  }
-
   private static func loadU24(at pointer: UnsafeRawPointer) -> Int {
     unsafe Int(pointer.load(as: UInt8.self)) << 16
       | Int(UInt16(bigEndian: pointer.loadUnaligned(fromByteOffset: 1, as: UInt16.self)))
