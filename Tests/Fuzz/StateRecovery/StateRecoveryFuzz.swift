@@ -97,22 +97,19 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer, _ choice: UInt8) {
   append(to: log, 150, salt: Int(choice) + 2)
   guard keyed.isComplete else { return }
   precondition(log.endPosition == end + 150, "ids leapt")
-  var newest: [[UInt8]: UInt64] = [:]
+  var later: [[UInt8]: UInt64] = [:]
   for number in 0..<150 {
     let id = end + UInt64(number)
     guard id >= log.firstPosition else { continue }
     let event = log.element(at: id)
-    if let key = event.data.withUnsafeBytes({ key(of: $0) }) { newest[key.bytes] = key.isTombstone ? 0 : id }
+    if let key = event.data.withUnsafeBytes({ key(of: $0) }) { later[key.bytes] = key.isTombstone ? 0 : id }
   }
-  for (key, id) in newest {
-    let found = key.withUnsafeBytes {
-      keyed.newest($0).map { UInt64(bigEndian: $0.whole.loadUnaligned(as: UInt64.self)) }
-    }
-    precondition(found == (id == 0 ? nil : id), "another newest event")
+  for (key, id) in later {
+    precondition(newest(of: key, in: keyed) == (id == 0 ? nil : id), "another newest event")
     model[key] = id == 0 ? nil : id
   }
   let last = fold(keyed)
-  for (key, id) in newest where id > 0 { precondition(last[key] == id, "an event of the state was not visited") }
+  for (key, id) in later where id > 0 { precondition(last[key] == id, "an event of the state was not visited") }
   for (key, id) in last where id < log.firstPosition && id < end {
     precondition(model[key] == id, "an event came back")
   }
@@ -120,7 +117,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer, _ choice: UInt8) {
 
 /// The id of each key's event, of the whole state: in order, and as many as it counts.
 private func fold(_ state: KeyedState) -> [[UInt8]: UInt64] {
-  var ids: [[UInt8]: UInt64] = [:]
+  var found: [(key: [UInt8], id: UInt64)] = []
   var (count, last) = (0, 0 as UInt64)
   let walk = state.walk(asOf: .max)
   while true {
@@ -128,8 +125,7 @@ private func fold(_ state: KeyedState) -> [[UInt8]: UInt64] {
       precondition(id > last || last == 0, "an event is not in order")
       (count, last) = (count + 1, id)
       let data = UnsafeRawBufferPointer(rebasing: record.whole[EventLog.stampBytes...])
-      // Without checksums its data may have another key.
-      if let key = key(of: data) { ids[key.bytes] = id }
+      if let key = key(of: data) { found.append((key.bytes, id)) }
       return true
     }
     if progress == .more { continue }
@@ -138,5 +134,14 @@ private func fold(_ state: KeyedState) -> [[UInt8]: UInt64] {
   }
   state.finish(walk)
   precondition(count == state.count, "\(count) events are not \(state.count)")
-  return ids
+  // Without checksums the data of a record may have another key than the record.
+  found.removeAll { newest(of: $0.key, in: state) != $0.id }
+  return Dictionary(uniqueKeysWithValues: found.map { ($0.key, $0.id) })
+}
+
+/// The id of a key's event.
+private func newest(of key: [UInt8], in state: KeyedState) -> UInt64? {
+  key.withUnsafeBytes {
+    state.newest($0).map { UInt64(bigEndian: $0.whole.loadUnaligned(as: UInt64.self)) }
+  }
 }
