@@ -234,6 +234,33 @@ import Testing
     }
   }
 
+  @Test func aBodyIsAnsweredWhenTheNextServerHasStoredItsLastValue() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] {
+        let count = harness === first ? 4 : 2
+        try harness.addPublished("p") {
+          ($0.limits, $0.replay, $0.overflow) = (.init(events: count), count, .block(timeout: nil))
+        }
+      }
+      let reader = try WireClient.ready(first.path)
+      reader.subscribe("p", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let client = try HTTPWireClient(first)
+      client.post("/streams/p", (1...8).map { "\($0)\n" }.joined(), "Content-Type: application/x-ndjson")
+      #expect(try reader.events(1) == [[49]])
+      // Three values of the second batch wait in the stream.
+      first.eventually { first.server.statistics.eventsIn == 5 }
+      try await handOver()
+      next.eventually { next.server.statistics.eventsIn == 2 }
+      // An answer would come before this one, from the same loop.
+      #expect(try HTTPWireClient(next).fetch("/healthz").status == 200)
+      #expect(!client.wire.hasInput)
+      reader.send(.requestN(StreamID(1), 2))
+      #expect(try client.response().text == "{\"accepted\":8}\n")
+      #expect(next.server.statistics.eventsIn == 3)
+    }
+  }
+
   @Test func valuesThatTheNextServerCannotHoldAreRefusedExactly() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] {

@@ -131,6 +131,12 @@ import Testing
     var connection = Self.connections.connections[0]
     connection.channels[1].held = .init(values: [[1]], unsettled: unsettled)
     #expect(!connection.isPossible)
+    var posting = SavedConnection()
+    posting.http = SavedHTTP()
+    posting.http?.count = 8
+    #expect(posting.isPossible)
+    posting.http?.unsettled = unsettled
+    #expect(!posting.isPossible)
   }
 
   // MARK: Other versions

@@ -104,7 +104,7 @@ struct SavedConnection: Equatable, Sendable {
       return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count
         && http.names.count <= SavedHTTP.streamLimit && (http.state != .streaming || !http.names.isEmpty)
         && ids.allSatisfy { $0.rawValue > 0 && $0.rawValue <= limit } && subscriptions.allSatisfy(\.format.isBody)
-        && http.count <= Self.numberLimit
+        && http.count <= Self.numberLimit && http.unsettled.isPossible && http.count >= http.unsettled.count
     }
     return machine.isPossible && subscriptions.allSatisfy { !$0.format.isBody } && Set(ids).count == ids.count
       && Set(machine.requests.map(\.id)).isSuperset(of: ids)
@@ -120,10 +120,14 @@ struct SavedConnection: Equatable, Sendable {
 extension SavedConnection.Channel {
   fileprivate var isPossible: Bool {
     let held = held ?? .init()
-    guard 0...PublishWindow.mostValues ~= held.unsettled.count, 0...Self.byteLimit ~= held.unsettled.byteCount else {
-      return false
-    }
+    guard held.unsettled.isPossible else { return false }
     return named.map { $0.isPossible && $0.next > UInt64(held.values.count + held.unsettled.count) } ?? true
+  }
+}
+
+extension UnsettledValues {
+  fileprivate var isPossible: Bool {
+    0...PublishWindow.mostValues ~= count && 0...Self.byteLimit ~= byteCount
   }
 
   /// Maximum bytes of values that wait: more than any buffer has.

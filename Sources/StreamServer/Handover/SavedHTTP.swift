@@ -92,6 +92,8 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   var part: [UInt8] = []
   /// The number of values that the stream was given.
   var count: UInt64 = 0
+  /// The last of these, which wait in the stream for space.
+  var unsettled = UnsettledValues()
   /// The values that the stream was not given.
   var values: [Item] = []
 
@@ -117,5 +119,6 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     try fields.field(17, &part)
     try fields.field(18, &count)
     try fields.field(19, &values)
+    try unsettled.visit(&fields, 20, 21)
   }
 }

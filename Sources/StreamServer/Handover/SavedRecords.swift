@@ -210,13 +210,20 @@ extension SavedConnection.Channel: TaggedRecord {
 extension SavedConnection.HeldValues: TaggedRecord {
   package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     var values = values.map { SavedHTTP.Item($0) }
-    var (count, byteCount) = (UInt64(unsettled.count), UInt64(unsettled.byteCount))
     try fields.field(1, &values)
-    try fields.field(2, &count)
-    try fields.field(3, &byteCount)
+    try unsettled.visit(&fields, 2, 3)
     try fields.field(4, &isComplete)
     self.values = values.map(\.bytes)
-    unsettled = UnsettledValues(count: Int(clamping: count), byteCount: Int(clamping: byteCount))
+  }
+}
+
+extension UnsettledValues {
+  /// Two fields of a record.
+  mutating func visit(_ fields: inout RecordFields, _ countTag: UInt16, _ byteTag: UInt16) throws(Malformed) {
+    var (count, byteCount) = (UInt64(count), UInt64(byteCount))
+    try fields.field(countTag, &count)
+    try fields.field(byteTag, &byteCount)
+    self = UnsettledValues(count: Int(clamping: count), byteCount: Int(clamping: byteCount))
   }
 }
 

@@ -35,12 +35,13 @@ final class PublishingRequest: Exchange {
   }
 
   /// Joins the publishers of a stream, and becomes the connection's exchange.
+  /// - Parameter unsettled: of a request that began in another process, the values that wait in the stream.
   static func begin(
     _ request: HTTPRequest, to stream: ServedStream, _ source: PublishSource, hasLines: Bool, _ decoder: BodyDecoder,
-    on connection: HTTPConnection
+    unsettled: UnsettledValues = .init(), on connection: HTTPConnection
   ) throws(Rejection) -> PublishingRequest {
     let waker = Waker()
-    let queue = source.join { [loop = connection.worker.loop] in
+    let queue = source.join(unsettled: unsettled) { [loop = connection.worker.loop] in
       loop.execute {
         source.deliver()
         waker.request?.streamDidChange()
@@ -283,7 +284,7 @@ final class PublishingRequest: Exchange {
   // MARK: From one process to the next
 
   override func save(to saved: inout SavedHTTP) {
-    let (values, _, continues) = publication.withdraw()
+    let (values, unsettled, continues) = publication.withdraw()
     count -= UInt64(values.count)
     guard continues else {
       countStored(publication.refresh())
@@ -294,6 +295,7 @@ final class PublishingRequest: Exchange {
     saved.state = .publishing
     saved.names = [.init(stream.name.utf8)]
     (saved.body, saved.hasLines, saved.part, saved.count) = (decoder.saved, hasLines, part, count)
+    saved.unsettled = unsettled
     saved.values = values.map { .init($0) }
   }
 
@@ -312,7 +314,8 @@ final class PublishingRequest: Exchange {
       } catch {
         throw connection.rejection(error == .acceptsNoValues ? .acceptsNoMoreValues : error, of: stream)
       }
-      let publishing = try begin(request, to: stream, source, hasLines: saved.hasLines, decoder, on: connection)
+      let publishing = try begin(
+        request, to: stream, source, hasLines: saved.hasLines, decoder, unsettled: saved.unsettled, on: connection)
       publishing.restore(saved)
     } catch {
       connection.respond(error, to: last, accepted: saved.count)
@@ -321,7 +324,7 @@ final class PublishingRequest: Exchange {
 
   /// Values before one that the stream cannot hold are kept.
   private func restore(_ saved: SavedHTTP) {
-    (part, count) = (saved.part, saved.count)
+    (part, count, stored) = (saved.part, saved.count, saved.count - UInt64(saved.unsettled.count))
     do throws(Rejection) {
       for value in saved.values.map(\.bytes) {
         try checkSize(value.count)
