@@ -71,6 +71,9 @@ import Glibc
       throw Self.outOfReach("it cannot be opened: \(reason(errno))")
     }
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not a streamd log") }
+    // The size is compared with the header first: a wrong one could take the whole disk.
+    try unsafe checkReading(descriptor, min(LogLayout.headerBytes, region.bytes.count))
+    _ = try unsafe LogLayout(reading: region.bytes)
     // Holes in the file need their space on the disk, too.
     let code = unsafe posix_fallocate(descriptor, 0, region.bytes.count)
     guard code == 0 else { throw Self.outOfReach("it has not enough space on the disk: \(reason(code))") }
@@ -82,7 +85,7 @@ import Glibc
     return remains
   }
 
-  /// Reads the whole file once: a read reports a disk failure as an error, while access to mapped memory would end the
+  /// Reads the beginning of the file, or all of it, once: a read reports a disk failure as an error, while access to mapped memory would end the
   /// process.
   private func checkReading(_ descriptor: CInt, _ byteCount: Int) throws(LogRefusal) {
     let room = UnsafeMutableRawPointer.allocate(byteCount: 1 << 20, alignment: 4096)

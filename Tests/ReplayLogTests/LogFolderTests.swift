@@ -127,6 +127,19 @@ import Testing
     #expect(refusal?.remedy == .setAside("unreadable"))
   }
 
+  /// It would take the whole disk, or for long.
+  @Test func noSpaceIsAllocatedForAFileOfWrongLength() throws {
+    let folder = try TemporaryFolder()
+    _ = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
+    var file = stat()
+    #expect(stat(folder.path("a.log"), &file) == 0)
+    let blocks = file.st_blocks
+    #expect(truncate(folder.path("a.log"), off_t(64 << 20)) == 0)
+    let refusal = #expect(throws: LogRefusal.self) { try state(folder).remains(of: "a") }
+    #expect(refusal?.remedy == .setAside("unreadable"))
+    #expect(stat(folder.path("a.log"), &file) == 0 && file.st_blocks == blocks)
+  }
+
   @Test(arguments: [0, 4096, 40_000, 70_000]) func anUnreadableSectorIsRefused(offset: Int) throws {
     let folder = try TemporaryFolder()
     for stream in ["a", "b"] {
