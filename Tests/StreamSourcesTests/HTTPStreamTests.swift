@@ -262,6 +262,21 @@ import Testing
     }
   }
 
+  @Test func eventsBeforeOneOverTheLimitAreDeliveredAlsoInOnePiece() async throws {
+    try await withSourceThread { thread in
+      let lines = path("a\nb\n1234567\n", "&type=text/plain")
+      for stream in [
+        stream(path("data: a\n\ndata: b\n\ndata: 1234567\n\n"), on: thread) { $0.maximumBodyBytes = 5 },
+        stream(lines, .lines, on: thread) { $0.maximumBodyBytes = 5 },
+      ] {
+        let taker = Taker(.unlimited)
+        stream.subscribe(taker)
+        #expect(await taker.next(1) == ["a|b"])
+        taker.cancel()
+      }
+    }
+  }
+
   @Test func nothingIsDeliveredOrRequestedAfterCancel() async throws {
     try await withSourceThread { thread in
       let taker = Taker(.unlimited) { taker in

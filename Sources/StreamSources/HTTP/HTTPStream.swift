@@ -251,12 +251,15 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       return .pause
     }
     var events = EventBatch()
+    var failure: HTTPFailure?
     do throws(EventTooLong) {
       try unsafe splitter.feed(bytes, into: &events)
     } catch {
-      return .stop(tooLong(error))
+      failure = tooLong(error)
     }
+    // Also those before one that is too long: they may have come in another piece as well.
     deliver(events)
+    if let failure { return .stop(failure) }
     return isLive ? .next : .stop(HTTPFailure("cancelled"))
   }
 
