@@ -42,6 +42,16 @@ struct ConfigurationDerivedTests {
     #expect(errors("[streams.base]\n[streams.d]\nof = [\"base\"]\n").count == 1)
   }
 
+  @Test func aChainThatIsTooLongIsAnErrorOfItsFirstStreamTooMany() {
+    func chain(_ count: Int) -> String {
+      base + (1...count).map { "[streams.s\($0)]\nof = [\"\($0 == 1 ? "base" : "s\($0 - 1)")\"]\n" }.joined()
+    }
+    #expect(errors(chain(100)).isEmpty)
+    let found = errors(chain(5000))
+    #expect(found.count == 1)
+    #expect(found[0].hasSuffix(" streams.s101.of: expected at most 100 streams that are made of each other, got more"))
+  }
+
   @Test func cyclesAreErrorsWithTheirPath() {
     #expect(
       errors("[streams.a]\nof = [\"a\"]\n") == ["test.toml:2: streams.a.of: expected no cycle, got a of a"])

@@ -11,6 +11,9 @@ extension Configuration {
 
     /// Maximum number of bases. With more, the checkpoint could be too large.
     static let mostBases = 16
+    /// Maximum number of derived streams that are made of each other. Each adds frames to the stack on which the first one
+    /// subscribes.
+    static let longestChain = 100
   }
 }
 
@@ -107,16 +110,21 @@ extension ConfigurationNode {
 }
 
 extension [Configuration.Stream] {
-  /// The errors in the bases of derived streams, in the order of the streams: names without a stream, and cycles.
+  /// The errors in the bases of derived streams, in the order of the streams: names without a stream, cycles, and chains
+  /// that are too long.
   /// - Parameter names: the names of all streams, including streams with errors.
   func baseErrors(among names: Set<String>) -> [(stream: String, text: String)] {
     let bases = Dictionary(map { ($0.name, $0.bases) }) { $1 }
     var errors: [(stream: String, text: String)] = []
-    let open = Self.leadingToCycles(in: bases)
+    let (open, depths) = Self.depths(in: bases)
     var reported: Set<String> = []
     for stream in self {
       for base in stream.bases where !names.contains(base) {
         errors.append((stream.name, "expected a stream of this configuration, got \(ConfigurationNode.shown(base))"))
+      }
+      let longest = Configuration.Derived.longestChain
+      if depths[stream.name] == longest + 1 {
+        errors.append((stream.name, "expected at most \(longest) streams that are made of each other, got more"))
       }
       guard open.contains(stream.name), !reported.contains(stream.name),
         let cycle = Self.cycle(from: stream.name, in: bases)
@@ -127,20 +135,23 @@ extension [Configuration.Stream] {
     return errors
   }
 
-  /// The streams in cycles, and those that are made of them. The search for a cycle, which follows the whole chain, is left
-  /// out for all other streams.
-  private static func leadingToCycles(in bases: [String: [String]]) -> Set<String> {
+  /// The streams in cycles, and those that are made of them: the search for a cycle, which follows the whole chain, is left
+  /// out for all other streams. And the number of derived streams in the longest chain that ends with each of the others.
+  private static func depths(in bases: [String: [String]]) -> (open: Set<String>, depths: [String: Int]) {
     var openBases = bases.mapValues { Set($0).filter { bases[$0] != nil } }
     var users: [String: [String]] = [:]
     for (name, bases) in openBases { for base in bases { users[base, default: []].append(name) } }
     var closed = openBases.compactMap { $1.isEmpty ? $0 : nil }
+    var depths: [String: Int] = [:]
     while let name = closed.popLast() {
       openBases[name] = nil
+      let bases = bases[name] ?? []
+      depths[name] = bases.isEmpty ? 0 : 1 + (bases.compactMap { depths[$0] }.max() ?? 0)
       for user in users[name] ?? [] where openBases[user]?.remove(name) != nil && openBases[user]?.isEmpty == true {
         closed.append(user)
       }
     }
-    return Set(openBases.keys)
+    return (Set(openBases.keys), depths)
   }
 
   /// The shortest way from a stream to itself; nil: there is none.
