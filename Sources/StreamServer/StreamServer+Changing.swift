@@ -60,6 +60,11 @@ extension StreamServer {
       stream.shutDown()
       retired.withLock { $0.add(stream) }
     }
+    // The bases of a derived stream wait for it while its source is replaced.
+    let holds = changes.flatMap { change in
+      streams[change.configuration.name]?.status.derivation?.holds() ?? []
+    }
+    defer { holds.forEach { $0.end() } }
     let changed = changes.compactMap { change in
       streams[change.configuration.name].map { stream in
         (stream: stream, change: change, storage: stream.begin(change, report: report))

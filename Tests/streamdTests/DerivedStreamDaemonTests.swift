@@ -115,6 +115,37 @@ import Testing
     }
   }
 
+  @Test func aReloadOfABlockingStreamLosesNothingOfItsBlockingBase() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    func streams(_ most: Int) -> String {
+      let block = "overflow = \"block\"\nblock_timeout = \"never\"\n"
+      return "[streams.s]\npublish = true\nbuffer = { events = 32 }\n\(block)"
+        + derived("d", "s", "where = { \"\" = { lt = \(most) } }\nbuffer = { events = 8 }\n\(block)")
+    }
+    try daemon.start(streams(10_000))
+    let connection = try StreamConnection(socket: daemon.folder.path("s"))
+    let probe = CreditProbe()
+    connection.stream("d").subscribe(probe)
+    probe.request(1)
+    let publisher = try ChildProcess(
+      ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "pub", "s"], holdsInput: true)
+    #expect(await publisher.write(Array((1...1000).map { "\($0)\n" }.joined().utf8)))
+    publisher.endInput()
+    var numbers = Self.numbers([await probe.next()])
+    for round in 1...10 {
+      try daemon.reload(streams(10_000 + round))
+      probe.request(20)
+      for _ in 0..<20 { numbers += Self.numbers([await probe.next()]) }
+    }
+    probe.request(1000)
+    while numbers.count < 1000 { numbers += Self.numbers([await probe.next()]) }
+    #expect(numbers == Array(1...1000))
+    #expect(await publisher.end() == 0)
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(!daemon.log.contains("events missed"), "\(daemon.log)")
+  }
+
   @Test(arguments: ["memory", "disk"]) func eachEventHasItsEffectOnceOverKillsAndRestarts(keep: String) async throws {
     let daemon = try RestartedDaemon()
     let streams =

@@ -229,3 +229,18 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
     }
   }
 }
+
+/// Keeps the events of a base from a position on, if the base has `overflow = "block"`. Thread-safe.
+final class BaseHold: LogReader, Sendable {
+  private let base: ServedStream
+
+  init(_ base: ServedStream, from position: UInt64) {
+    self.base = base
+    base.log.attach(self)
+    base.log.reader(self, oldestUnread: position)
+  }
+
+  func logDidChange() {}
+
+  func end() { base.log.detach(self) }
+}
