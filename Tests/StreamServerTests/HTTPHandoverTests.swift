@@ -261,6 +261,64 @@ import Testing
     }
   }
 
+  @Test func waitingValuesThatTheNextServerCannotHoldAreNotConfirmed() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] {
+        try harness.addPublished("p") {
+          ($0.limits, $0.replay) = (.init(events: 4, bytes: harness === first ? 64 << 20 : 4096), 4)
+          $0.overflow = .block(timeout: nil)
+        }
+      }
+      let reader = try WireClient.ready(first.path)
+      reader.subscribe("p", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      let client = try HTTPWireClient(first)
+      let lines = (1...8).map { String(repeating: "a", count: $0 == 7 ? 8192 : 1) + "\n" }.joined()
+      client.post("/streams/p", lines, "Content-Type: application/x-ndjson")
+      first.eventually { first.server.statistics.eventsIn == 5 }
+      try await handOver()
+      let response = try client.response()
+      #expect(response.status == 503 && response.text.contains("\"accepted\":4}"), "\(response)")
+      #expect(next.server.statistics.eventsIn == 2)
+    }
+  }
+
+  /// Those of a client that is gone, of a body with an error, and without confirmation.
+  @Test func valuesThatNoConnectionHoldsAnyMoreAreHandedOver() async throws {
+    try await withTwoServers { first, next, handOver in
+      for harness in [first, next] {
+        try harness.addPublished("p") {
+          ($0.limits, $0.replay, $0.overflow) = (.init(events: 4, bytes: 4096), 4, .block(timeout: nil))
+        }
+      }
+      let reader = try WireClient.ready(first.path)
+      reader.subscribe("p", credit: 1)
+      first.eventually { first.server.statistics.subscribers == 1 }
+      // The log of the next server is another one, without the first events.
+      let faulty = try HTTPWireClient(first)
+      faulty.send(
+        "POST /streams/p HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 99999\r\n\r\n")
+      faulty.send((1...20).map { "\($0)\n" }.joined() + String(repeating: "a", count: 8192))
+      #expect(try reader.events(1) == [[49]])
+      first.eventually { first.server.statistics.eventsIn == 5 }
+      let gone = try WireClient.ready(first.path)
+      for (index, value) in ["21", "22", "23"].enumerated() {
+        gone.publish("p", Array(value.utf8), id: UInt32(2 * index + 1))
+      }
+      first.eventually { first.server.statistics.publishers == 4 }
+      shutdown(gone.descriptor.raw, CInt(SHUT_RDWR))
+      first.eventually { first.server.statistics.publishers == 1 }
+      reader.toss("p", Array("24".utf8), id: 3)
+      try await handOver()
+      reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      let response = try faulty.response()
+      #expect(response.status == 413 && response.text.contains("\"accepted\":20}"), "\(response)")
+      var values: Set<Int> = []
+      while values.count < 19 { values.insert(Int(String(decoding: try reader.event().data, as: UTF8.self))!) }
+      #expect(values == Set(6...24))
+    }
+  }
+
   @Test func valuesThatTheNextServerCannotHoldAreRefusedExactly() async throws {
     try await withTwoServers { first, next, handOver in
       for harness in [first, next] {

@@ -28,6 +28,8 @@ public struct SavedConnections: Equatable, Sendable {
 
   var connections: [SavedConnection]
   var waiting: [Waiting]
+  /// Values that their streams were not given, of publishers that have disconnected.
+  var left: [Waiting] = []
   /// The ends of the streams' ids, by name.
   var ends: [String: StreamEnd]
 

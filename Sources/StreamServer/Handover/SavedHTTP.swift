@@ -96,6 +96,8 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   var unsettled = UnsettledValues()
   /// The values that the stream was not given.
   var values: [Item] = []
+  /// The answer when all values are in the stream; nil: 200.
+  var failure: Rejection?
 
   init() {}
 
@@ -120,5 +122,10 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     try fields.field(18, &count)
     try fields.field(19, &values)
     try unsettled.visit(&fields, 20, 21)
+    var status = UInt16(failure?.status.rawValue ?? 0)
+    var sentence = failure?.detail ?? ""
+    try fields.field(22, &status)
+    try fields.field(23, &sentence)
+    failure = Status(rawValue: Int(status)).map { Rejection($0, sentence) }
   }
 }

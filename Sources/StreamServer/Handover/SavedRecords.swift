@@ -32,6 +32,7 @@ extension SavedConnections: TaggedRecord {
     try fields.field(1, &waiting)
     try fields.field(2, &ends)
     try fields.field(3, &connections)
+    try fields.field(4, &left)
     self.ends = Dictionary(ends.map { ($0.name, $0.end) }) { $1 }
   }
 }

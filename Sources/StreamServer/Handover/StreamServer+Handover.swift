@@ -68,6 +68,9 @@ extension StreamServer {
       let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
       let events = waiting.reduce(into: EventBatch()) { $0 += $1 }
       if events != EventBatch() { saved.waiting.append(SavedConnections.Waiting(stream: stream.name, events: events)) }
+      if let left = stream.publishSource?.takeLeft(), !left.isEmpty {
+        saved.left.append(SavedConnections.Waiting(stream: stream.name, events: left))
+      }
       saved.ends[stream.name] = stream.log.read { storage, _ in
         // Views of a system stream have their own logs.
         systemEnds[stream.name].map { StreamEnd(position: max($0, storage.endPosition)) }
@@ -93,6 +96,7 @@ extension StreamServer {
     // This comes before any cursor is restored.
     for (name, end) in saved.ends { streams[name]?.begin(after: end) }
     systemStreams.begin(at: saved.ends.mapValues(\.position))
+    for values in saved.left { streams[values.stream]?.publishSource?.restoreLeft(values.events) }
     restoredEvents.withLock { $0 = saved.waiting }
     let left = Countdown(workers.count)
     for (index, worker) in workers.enumerated() {
@@ -119,7 +123,7 @@ extension StreamServer {
           defer { events = [] }
           return events
         }
-        for batch in waiting { streams[batch.stream]?.append(batch.events, report: report) }
+        for batch in waiting { streams[batch.stream]?.restore(batch.events, report: report) }
         sourcesWait.store(false, ordering: .releasing)
         for stream in streams.all {
           stream.admitNamedPublishers()

@@ -28,7 +28,9 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   private(set) var takenNumber: UInt64
   /// For a named publisher: the number of the last value that the stream has.
   private(set) var committedNumber: UInt64
-  /// Whether some of its taken values may be lost.
+  /// The number of its values that the stream is known to have stored.
+  private(set) var storedCount: UInt64 = 0
+  /// Whether some of its values may be lost.
   private(set) var hasLostValues = false
 
   /// - Parameters:
@@ -122,6 +124,7 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
   /// The stream has stored its last batch.
   /// - Returns: whether to notify the publisher's loop: a grant is due, or all values are stored.
   func settle() -> Bool {
+    storedCount += UInt64(unsettledCount)
     unsettledCount = 0
     unsettledBytes = 0
     committedNumber = takenNumber
@@ -144,6 +147,16 @@ final class PublishQueue: @unchecked Sendable {  // every access is under that l
     isWatched = true
     // A named publisher sends uncommitted values again, in order.
     if key != nil { values = EventBatch() }
+  }
+
+  /// The stream holds smaller events from now on: removes the waiting values that exceed its limit.
+  /// - Returns: whether there are any, of which the loop must be notified.
+  func discard(over byteCount: Int) -> Bool {
+    guard values.largestByteCount > byteCount else { return false }
+    values = key == nil ? EventBatch(values.filter { $0.count <= byteCount }) : EventBatch()
+    hasLostValues = true
+    isWatched = true
+    return true
   }
 
   /// The publisher's loop reads the status, and is notified of later changes.

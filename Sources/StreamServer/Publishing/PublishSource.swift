@@ -39,6 +39,8 @@ public final class PublishSource: Publisher, Sendable {
     let hasEnded: Bool
     /// The limit of its lead over the stream.
     let window: PublishWindow
+    /// The number of its values that the stream is known to have stored.
+    let storedCount: UInt64
     /// Whether some of its values are lost.
     let hasLostValues: Bool
     /// For a named publisher: the number of the last value that the stream has.
@@ -142,9 +144,16 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: From the server
 
+  /// Values of connected publishers that exceed the limits are removed, and the publishers are notified.
   /// - Parameter limits: the limits of the stream's log.
   func open(_ limits: EventLog.Limits) {
-    state.withLock { $0.limits = limits }
+    let wakes = state.withLock { state in
+      state.limits = limits
+      let losers = state.publishers.values.filter { $0.discard(over: limits.maximumEventBytes) }
+      state.ready.removeAll { $0.values.isEmpty }
+      return losers.compactMap(\.wake)
+    }
+    for wake in wakes { wake() }
   }
 
   /// Lets named publishers join, at the start and after each ``interrupt()``.
@@ -197,15 +206,43 @@ public final class PublishSource: Publisher, Sendable {
         state.generation += 1
         state.needsMarks = true
       }
-      for queue in state.unsettled {
-        state.weigh(queue) { $0.discardUnsettled() }
-        state.forgetIfDone(queue)
-      }
-      state.ready.removeAll { $0.values.isEmpty }
-      return (state.subscriber, state.unsettled.compactMap(\.wake))
+      return (state.subscriber, state.discardUnsettled())
     }
     _ = subscriber  // its deinit is foreign code, and must not run under the lock
     for wake in wakes { wake() }
+  }
+
+  /// The stream cannot hold some of the values that it was given by a former process. Their publishers are notified.
+  func discardUnsettled() {
+    let wakes = state.withLock { state in
+      defer { state.unsettled = [] }
+      return state.discardUnsettled()
+    }
+    for wake in wakes { wake() }
+  }
+
+  // MARK: From one process to the next
+
+  /// Removes and returns the values of disconnected publishers without a name, and those without confirmation. Named
+  /// publishers send theirs again.
+  func takeLeft() -> EventBatch {
+    state.withLock { state in
+      var values = EventBatch()
+      for queue in state.ready where queue === unconfirmed || queue.isLeft && queue.key == nil {
+        values += state.weigh(queue) { $0.withdraw() }
+      }
+      state.ready.removeAll { $0.values.isEmpty }
+      return values
+    }
+  }
+
+  /// Takes the values that a former process had left, before any others: those without confirmation stay in order.
+  func restoreLeft(_ values: EventBatch) {
+    var values = values
+    values.checkpoint = nil
+    state.withLock { state in
+      if unconfirmed.append(values, isComplete: false) { state.ready.append(unconfirmed) }
+    }
   }
 
   /// Bytes of values that the stream does not have yet, also of disconnected publishers.
@@ -331,7 +368,8 @@ public final class PublishSource: Publisher, Sendable {
       let isDone = queue.observe()
       return PublishStatus(
         heldCount: queue.heldCount, heldBytes: queue.heldBytes, isDone: isDone,
-        hasEnded: state.hasEnded && !state.isStopping, window: state.window, hasLostValues: queue.hasLostValues,
+        hasEnded: state.hasEnded && !state.isStopping, window: state.window, storedCount: queue.storedCount,
+        hasLostValues: queue.hasLostValues,
         committedNumber: queue.key == nil ? nil : queue.committedNumber)
     }
   }
@@ -423,6 +461,17 @@ extension PublishSource.State {
     }
     unsettled.removeAll(keepingCapacity: true)
     return wakes
+  }
+
+  /// The values that the stream was given may be lost.
+  /// - Returns: the calls that notify the loops of publishers.
+  fileprivate mutating func discardUnsettled() -> [@Sendable () -> Void] {
+    for queue in unsettled {
+      weigh(queue) { $0.discardUnsettled() }
+      forgetIfDone(queue)
+    }
+    ready.removeAll { $0.values.isEmpty }
+    return unsettled.compactMap(\.wake)
   }
 
   /// Changes the values of a queue.

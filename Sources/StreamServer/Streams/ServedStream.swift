@@ -540,14 +540,20 @@ final class ServedStream: Sendable {
     }
   }
 
-  /// Appends events that were held in the previous process, or that come from a fleet, without events that cannot fit
-  /// into this log.
+  /// Appends events that come from outside of the pipeline, such as a fleet, without events that cannot fit into this log.
   /// - Returns: false, without any effect, after the stream's end, and for ids that no log accepts.
   @discardableResult func append(_ batch: EventBatch, report: (ServerReport) -> Void) -> Bool {
     guard EventLog.accepts(batch) else { return false }
     let isTaken = log.append(keying.key(eventLimit.fitting(batch, into: name, report: report)))
     if batch.stamps != nil { reportLeftOut(report) }
     return isTaken
+  }
+
+  /// Appends events that waited for space in the previous process. If this log cannot hold all of them, their publishers
+  /// are notified.
+  func restore(_ waiting: EventBatch, report: (ServerReport) -> Void) {
+    let fits = waiting.largestByteCount <= maximumEventBytes
+    guard append(waiting, report: report), fits else { publishSource?.discardUnsettled(); return }
   }
 
   /// Reports the events of batches with stamps that were too large for the log, each once.

@@ -17,14 +17,13 @@ final class PublishingRequest: Exchange {
   private var examination = JSONSyntax.Examination()
   /// The examination of the key of a large part.
   private var key: KeyExamination?
-  /// Whether the client has closed its sending end within the body.
-  private var isCut = false
+  /// Why no more of the body is read: a value is refused, or the body is malformed or cut off. This is the answer when
+  /// the values before it are in the stream.
+  private var failure: Rejection?
   /// The number of values that the source was given.
   private var count: UInt64 = 0
-  /// The highest number of values that the stream was known to have.
-  private var stored: UInt64 = 0
-  /// The rejection of a value that the former process has read, and that the stream of this process cannot hold.
-  private var refusal: Rejection?
+  /// The number of values that the stream had in the former process.
+  private var storedBefore: UInt64 = 0
 
   private init(
     _ request: HTTPRequest, _ publication: Publication, hasLines: Bool, _ decoder: BodyDecoder,
@@ -59,8 +58,8 @@ final class PublishingRequest: Exchange {
   private final class Waker: @unchecked Sendable { weak var request: PublishingRequest? }
 
   private var stream: ServedStream { publication.stream }
-  /// Whether no more of the body will arrive: it is complete, or was cut off.
-  private var isComplete: Bool { decoder.isDone || isCut }
+  /// Whether no more of the body will be read.
+  private var isComplete: Bool { decoder.isDone || failure != nil }
 
   override var publishedStream: ServedStream? { stream }
   override var hasOutbound: Bool { isComplete }
@@ -104,20 +103,18 @@ final class PublishingRequest: Exchange {
           break loop
         }
       }
-      passOn()
-      answer()
-      if isInProgress, isComplete { connection.stash(bytes, &offset) }
     } catch {
-      passOn()
-      offset = bytes.count
-      end(error, isLast: true)
+      (failure, part, offset) = (error, [], bytes.count)
     }
+    passOn()
+    answer()
+    if isInProgress, isComplete { connection.stash(bytes, &offset) }
   }
 
   /// The client sends nothing more, and waits for the answer: it comes when the values before the cut are in the stream.
   override func inputEnded() {
     guard !isComplete else { return }
-    isCut = true
+    failure = Rejection(.badRequest, "the request's body is cut off")
     part = []  // an incomplete value is dropped
     passOn()
     answer()
@@ -205,17 +202,12 @@ final class PublishingRequest: Exchange {
 
   private func passOn() {
     count += UInt64(publication.arrived.count)
-    countStored(publication.passOn(isComplete: isComplete))
-  }
-
-  private func countStored(_ status: PublishSource.PublishStatus) {
-    // A stream that has ended takes no values, and the values that it was given before may be lost.
-    if publication.obstacle == nil { stored = max(stored, count - UInt64(status.heldCount)) }
+    _ = publication.passOn(isComplete: isComplete)
   }
 
   private func streamDidChange() {
     guard isInProgress, connection.phase == .open else { return }
-    countStored(publication.refresh())
+    _ = publication.refresh()
     answer()
     connection.settle()
     _ = connection.flush()
@@ -226,8 +218,8 @@ final class PublishingRequest: Exchange {
     guard let status = publication.status else { return }
     if let obstacle = publication.obstacle {
       end(connection.rejection(obstacle, of: stream), isLost: true)
-    } else if status.isDone, isCut {
-      end(Rejection(.badRequest, "the request's body is cut off"))
+    } else if status.isDone, let failure {
+      end(failure)
     } else if status.isDone {
       publication.leave()
       connection.respond(.ok, to: request, "application/json", Array("{\"accepted\":\(count)}\n".utf8)) {
@@ -246,9 +238,13 @@ final class PublishingRequest: Exchange {
   ///   - isLost: whether the values that the stream does not have yet are lost.
   ///   - isLast: whether the connection ends with the answer.
   private func end(_ rejection: Rejection, isLost: Bool = false, isLast: Bool = false) {
+    if isLost {
+      _ = publication.source.withdraw(publication.queue)
+      count = storedBefore + publication.refresh().storedCount
+    }
     publication.leave()
-    connection.respond(
-      rejection, to: request.keeping(decoder.isDone && !isLast), accepted: isLost ? stored : count)
+    let keeps = decoder.isDone && failure == nil && !isLast
+    connection.respond(rejection, to: request.keeping(keeps), accepted: count)
   }
 
   override func timeIsOver() {
@@ -263,13 +259,14 @@ final class PublishingRequest: Exchange {
   /// Withdraws the values that wait for room: the answer says exactly how many are in the stream.
   private func abandon(_ sentence: String, isLast: Bool = false) {
     count -= UInt64(publication.source.withdraw(publication.queue).count)
-    end(Rejection(.serviceUnavailable, sentence), isLast: isLast)
+    end(failure ?? Rejection(.serviceUnavailable, sentence), isLast: isLast)
   }
 
   override func refuse(_ sentence: String) { abandon(sentence, isLast: true) }
 
+  /// Values that wait in the stream are lost.
   override func stop(_ reason: String) {
-    abandon(reason)
+    end(failure ?? Rejection(.serviceUnavailable, reason), isLost: true)
     connection.finishClosing()
   }
 
@@ -287,7 +284,6 @@ final class PublishingRequest: Exchange {
     let (values, unsettled, continues) = publication.withdraw()
     count -= UInt64(values.count)
     guard continues else {
-      countStored(publication.refresh())
       return end(
         Rejection(.serviceUnavailable, "streamd restarts before the stream has stored all values"), isLost: true)
     }
@@ -296,6 +292,7 @@ final class PublishingRequest: Exchange {
     saved.names = [.init(stream.name.utf8)]
     (saved.body, saved.hasLines, saved.part, saved.count) = (decoder.saved, hasLines, part, count)
     saved.unsettled = unsettled
+    saved.failure = failure
     saved.values = values.map { .init($0) }
   }
 
@@ -318,13 +315,17 @@ final class PublishingRequest: Exchange {
         request, to: stream, source, hasLines: saved.hasLines, decoder, unsettled: saved.unsettled, on: connection)
       publishing.restore(saved)
     } catch {
-      connection.respond(error, to: last, accepted: saved.count)
+      // A stream that is gone has not taken the values that wait in it.
+      let isGone = connection.worker.streams[name] == nil
+      connection.respond(
+        error, to: last, accepted: saved.count - (isGone ? UInt64(saved.unsettled.count) : 0))
     }
   }
 
   /// Values before one that the stream cannot hold are kept.
   private func restore(_ saved: SavedHTTP) {
-    (part, count, stored) = (saved.part, saved.count, saved.count - UInt64(saved.unsettled.count))
+    (part, count, failure) = (saved.part, saved.count, saved.failure)
+    storedBefore = saved.count - UInt64(saved.unsettled.count)
     do throws(Rejection) {
       for value in saved.values.map(\.bytes) {
         try checkSize(value.count)
@@ -333,13 +334,13 @@ final class PublishingRequest: Exchange {
       }
       try checkSize(part.count, isWhole: false)
     } catch {
-      refusal = error
+      (failure, part) = (error, [])
     }
   }
 
   override func resume() {
     passOn()
-    if let refusal { end(refusal) } else { answer() }
+    answer()
   }
 }
 
