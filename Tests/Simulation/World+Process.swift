@@ -216,7 +216,10 @@ extension World {
     for client in clients { client.review() }
     guard sim_is_dead() != 0 else { return }
     // A log that nothing kept before may not be kept yet.
-    for (old, new) in zip(former, streams) where old != new && old.keep == .no { truths[new.name]?.isKept = false }
+    for (old, new) in zip(former, streams) where old != new && old.keep == .no {
+      truths[new.name]?.isKept = false
+      truths[new.name]?.forgetMakers()
+    }
   }
 
   func setClock() {
