@@ -155,7 +155,8 @@ public final class StreamServer: Sendable {
     var configuration = configuration
     if let publishSource {
       configuration.start = .always
-      publishSource.open(configuration.limits)
+      publishSource.open(
+        configuration.limits, largestEvent: configuration.maximumEventBytes(in: configuration.limits))
     }
     let stream = ServedStream(configuration, storage: storage, publishSource: publishSource, status: status)
     stream.setSource(source, report: report)

@@ -76,7 +76,7 @@ import Testing
 
   private func publishSource(events: Int = 65536, bytes: Int = 8 << 20) -> PublishSource {
     let publishSource = PublishSource()
-    publishSource.open(EventLog.Limits(events: events, bytes: bytes))
+    publishSource.open(EventLog.Limits(events: events, bytes: bytes), largestEvent: bytes)
     return publishSource
   }
 

@@ -124,8 +124,16 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     try unsettled.visit(&fields, 20, 21)
     var status = UInt16(failure?.status.rawValue ?? 0)
     var sentence = failure?.detail ?? ""
-    try fields.field(22, &status)
-    try fields.field(23, &sentence)
-    failure = Status(rawValue: Int(status)).map { Rejection($0, sentence) }
+    try fields.field(22, &sentence)
+    // A process that does not know it would read on after what was refused.
+    try fields.field(RecordFields.mandatoryBit | 23, &status)
+    failure = try status == 0 ? nil : Rejection(Self.status(ofFailure: status), sentence)
+  }
+
+  private static func status(ofFailure number: UInt16) throws(Malformed) -> Status {
+    guard number >= 400, let status = Status(rawValue: Int(number)) else {
+      throw Malformed(reason: "\(number) is not the status of an error")
+    }
+    return status
   }
 }

@@ -65,6 +65,8 @@ public final class PublishSource: Publisher, Sendable {
     /// Whether a thread is inside `receive`.
     var isDelivering = false
     var publishers: [ObjectIdentifier: PublishQueue] = [:]
+    /// Fire-and-forget values of all clients, and the values that a former process had left.
+    let unconfirmed = PublishQueue(wake: nil)
     /// Queues with values, the next one first.
     var ready: [PublishQueue] = []
     /// Queues with values in the unsettled batch.
@@ -82,8 +84,6 @@ public final class PublishSource: Publisher, Sendable {
   }
 
   private let state = Locked(State())
-  /// Fire-and-forget values of all clients.
-  private let unconfirmed = PublishQueue(wake: nil)
 
   /// Creates the source of one stream.
   public init() {}
@@ -134,7 +134,7 @@ public final class PublishSource: Publisher, Sendable {
     let (subscriber, wakes) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
       guard state.generation == generation else { return (nil, []) }
       state.hasEnded = true
-      unconfirmed.wake = nil
+      state.unconfirmed.wake = nil
       defer { state.subscriber = nil }
       return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
     }
@@ -144,12 +144,13 @@ public final class PublishSource: Publisher, Sendable {
 
   // MARK: From the server
 
-  /// Values of connected publishers that exceed the limits are removed, and the publishers are notified.
-  /// - Parameter limits: the limits of the stream's log.
-  func open(_ limits: EventLog.Limits) {
+  /// - Parameters:
+  ///   - limits: the limits of the stream's log.
+  ///   - largestEvent: larger values of connected publishers are removed, and the publishers are notified.
+  func open(_ limits: EventLog.Limits, largestEvent: Int) {
     let wakes = state.withLock { state in
       state.limits = limits
-      let losers = state.publishers.values.filter { $0.discard(over: limits.maximumEventBytes) }
+      let losers = state.publishers.values.filter { $0.discard(over: largestEvent) }
       state.ready.removeAll { $0.values.isEmpty }
       return losers.compactMap(\.wake)
     }
@@ -228,7 +229,7 @@ public final class PublishSource: Publisher, Sendable {
   func takeLeft() -> EventBatch {
     state.withLock { state in
       var values = EventBatch()
-      for queue in state.ready where queue === unconfirmed || queue.isLeft && queue.key == nil {
+      for queue in state.ready where queue === state.unconfirmed || queue.isLeft && queue.key == nil {
         values += state.weigh(queue) { $0.withdraw() }
       }
       state.ready.removeAll { $0.values.isEmpty }
@@ -241,7 +242,7 @@ public final class PublishSource: Publisher, Sendable {
     var values = values
     values.checkpoint = nil
     state.withLock { state in
-      if unconfirmed.append(values, isComplete: false) { state.ready.append(unconfirmed) }
+      if state.unconfirmed.append(values, isComplete: false) { state.ready.append(state.unconfirmed) }
     }
   }
 
@@ -387,13 +388,15 @@ public final class PublishSource: Publisher, Sendable {
       guard !state.hasEnded else { return }
       let window = state.window
       // One value has room if no other waits, however large it is.
-      let fitting = (window.byteCount - unconfirmed.heldBytes) / Swift.max(1, largest)
+      let fitting = (window.byteCount - state.unconfirmed.heldBytes) / Swift.max(1, largest)
       let room = Swift.min(
-        window.valueCount(largestBytes: largest) - unconfirmed.heldCount,
-        unconfirmed.heldCount == 0 ? Swift.max(1, fitting) : fitting)
+        window.valueCount(largestBytes: largest) - state.unconfirmed.heldCount,
+        state.unconfirmed.heldCount == 0 ? Swift.max(1, fitting) : fitting)
       count = Swift.min(Swift.max(0, room), values.count)
-      unconfirmed.wake = wake
-      if unconfirmed.append(EventBatch(values.prefix(count)), isComplete: false) { state.ready.append(unconfirmed) }
+      state.unconfirmed.wake = wake
+      if state.unconfirmed.append(EventBatch(values.prefix(count)), isComplete: false) {
+        state.ready.append(state.unconfirmed)
+      }
     }
     return count
   }
@@ -515,7 +518,7 @@ extension PublishSource.State {
 
   /// Whether the values of disconnected publishers leave space for another publisher.
   fileprivate var hasRoom: Bool {
-    leftWeight < PublishWindow.totalBytes
+    leftWeight + max(0, unconfirmed.weight - PublishWindow.bytes) < PublishWindow.totalBytes
   }
 
   /// Removes a disconnected named publisher without waiting values.

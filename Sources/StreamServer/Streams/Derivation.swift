@@ -15,7 +15,7 @@ final class Derivation: Sendable {
   init(bases: @escaping @Sendable () -> [ServedStream]) { self.bases = bases }
 
   /// Keeps what the present subscription has not read, for the next one.
-  func holds() -> [BaseHold] { readers.withLock { $0.map { BaseHold($0.base, from: $0.position) } } }
+  func holds() -> [BaseHold] { readers.withLock { $0 }.map { BaseHold($0.base, from: $0.position) } }
 }
 
 /// Finds what derived streams show of their bases, for one view of all streams or one check of a stream. It examines

@@ -254,16 +254,17 @@ final class ServedStream: Sendable {
       }
     }
     changeMap(to: storage, report: report)
-    log.thaw(storage) {
-      keying.key(eventLimit.fitting($0, into: name, other: limit) { reports.append($0) }, isNew: false)
-    }
     let publishSource = terms.withLock { terms in
       terms.configuration.limits = limits
       return terms.publishSource
     }
+    // Before the log asks for values again.
+    publishSource?.open(limits, largestEvent: limit)
+    log.thaw(storage) {
+      keying.key(eventLimit.fitting($0, into: name, other: limit) { reports.append($0) }, isNew: false)
+    }
     eventLimit.bytes.store(limit, ordering: .relaxed)
     reportLeftOut(report)
-    publishSource?.open(limits)
     admitNamedPublishers()
     reports.forEach(report)
   }

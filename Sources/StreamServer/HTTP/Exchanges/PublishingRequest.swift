@@ -258,7 +258,10 @@ final class PublishingRequest: Exchange {
 
   /// Withdraws the values that wait for room: the answer says exactly how many are in the stream.
   private func abandon(_ sentence: String, isLast: Bool = false) {
-    count -= UInt64(publication.source.withdraw(publication.queue).count)
+    let withdrawn = publication.source.withdraw(publication.queue)
+    count -= UInt64(withdrawn.count)
+    // A value that is refused has all the ones before it in the stream.
+    let failure = withdrawn.isEmpty ? failure : nil
     end(failure ?? Rejection(.serviceUnavailable, sentence), isLast: isLast)
   }
 
@@ -266,7 +269,7 @@ final class PublishingRequest: Exchange {
 
   /// Values that wait in the stream are lost.
   override func stop(_ reason: String) {
-    end(failure ?? Rejection(.serviceUnavailable, reason), isLost: true)
+    end(Rejection(.serviceUnavailable, reason), isLost: true)
     connection.finishClosing()
   }
 
@@ -303,7 +306,7 @@ final class PublishingRequest: Exchange {
       guard let decoder = BodyDecoder(saved.body) else {
         throw Rejection(.internalServerError, "the saved state of this request is not valid")
       }
-      last = request.keeping(decoder.isDone)
+      last = request.keeping(decoder.isDone && saved.failure == nil)
       let stream = try connection.visibleStream(name, adding: 0)
       let source: PublishSource
       do throws(PublishingObstacle) {
