@@ -85,8 +85,8 @@ import Glibc
     return remains
   }
 
-  /// Reads the beginning of the file, or all of it, once: a read reports a disk failure as an error, while access to mapped memory would end the
-  /// process.
+  /// Reads the beginning of the file, or all of it: a read reports a disk failure as an error, while access to mapped
+  /// memory would end the process.
   private func checkReading(_ descriptor: CInt, _ byteCount: Int) throws(LogRefusal) {
     let room = UnsafeMutableRawPointer.allocate(byteCount: 1 << 20, alignment: 4096)
     defer { unsafe room.deallocate() }

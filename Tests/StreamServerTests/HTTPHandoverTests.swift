@@ -38,6 +38,21 @@ import Testing
     }
   }
 
+  /// A stream of both servers that drops nothing, with a subscriber of the first one that takes one event.
+  private static func addLossless(
+    _ first: ServerHarness, _ firstLimits: EventLog.Limits, _ next: ServerHarness, _ nextLimits: EventLog.Limits
+  ) throws -> WireClient {
+    for (harness, limits) in [(first, firstLimits), (next, nextLimits)] {
+      try harness.addPublished("p") {
+        ($0.limits, $0.replay, $0.overflow) = (limits, limits.events, .block(timeout: nil))
+      }
+    }
+    let reader = try WireClient.ready(first.path)
+    reader.subscribe("p", credit: 1)
+    first.eventually { first.server.statistics.subscribers == 1 }
+    return reader
+  }
+
   /// Waits until the server has written all that the sockets take.
   private static func settle(_ harness: ServerHarness) {
     var writes: UInt64 = 0
@@ -236,15 +251,7 @@ import Testing
 
   @Test func aBodyIsAnsweredWhenTheNextServerHasStoredItsLastValue() async throws {
     try await withTwoServers { first, next, handOver in
-      for harness in [first, next] {
-        let count = harness === first ? 4 : 2
-        try harness.addPublished("p") {
-          ($0.limits, $0.replay, $0.overflow) = (.init(events: count), count, .block(timeout: nil))
-        }
-      }
-      let reader = try WireClient.ready(first.path)
-      reader.subscribe("p", credit: 1)
-      first.eventually { first.server.statistics.subscribers == 1 }
+      let reader = try Self.addLossless(first, .init(events: 4), next, .init(events: 2))
       let client = try HTTPWireClient(first)
       client.post("/streams/p", (1...8).map { "\($0)\n" }.joined(), "Content-Type: application/x-ndjson")
       #expect(try reader.events(1) == [[49]])
@@ -263,15 +270,7 @@ import Testing
 
   @Test func waitingValuesThatTheNextServerCannotHoldAreNotConfirmed() async throws {
     try await withTwoServers { first, next, handOver in
-      for harness in [first, next] {
-        try harness.addPublished("p") {
-          ($0.limits, $0.replay) = (.init(events: 4, bytes: harness === first ? 64 << 20 : 4096), 4)
-          $0.overflow = .block(timeout: nil)
-        }
-      }
-      let reader = try WireClient.ready(first.path)
-      reader.subscribe("p", credit: 1)
-      first.eventually { first.server.statistics.subscribers == 1 }
+      let reader = try Self.addLossless(first, .init(events: 4), next, .init(events: 4, bytes: 4096))
       let client = try HTTPWireClient(first)
       let lines = (1...8).map { String(repeating: "a", count: $0 == 7 ? 8192 : 1) + "\n" }.joined()
       client.post("/streams/p", lines, "Content-Type: application/x-ndjson")
@@ -280,20 +279,15 @@ import Testing
       let response = try client.response()
       #expect(response.status == 503 && response.text.contains("\"accepted\":4}"), "\(response)")
       #expect(next.server.statistics.eventsIn == 2)
+      withExtendedLifetime(reader) {}
     }
   }
 
-  /// Those of a client that is gone, of a body with an error, and without confirmation.
+  /// A client is gone, a body has an error, and a value needs no confirmation.
   @Test func valuesThatNoConnectionHoldsAnyMoreAreHandedOver() async throws {
     try await withTwoServers { first, next, handOver in
-      for harness in [first, next] {
-        try harness.addPublished("p") {
-          ($0.limits, $0.replay, $0.overflow) = (.init(events: 4, bytes: 4096), 4, .block(timeout: nil))
-        }
-      }
-      let reader = try WireClient.ready(first.path)
-      reader.subscribe("p", credit: 1)
-      first.eventually { first.server.statistics.subscribers == 1 }
+      let limits = EventLog.Limits(events: 4, bytes: 4096)
+      let reader = try Self.addLossless(first, limits, next, limits)
       // The log of the next server is another one, without the first events.
       let faulty = try HTTPWireClient(first)
       faulty.send(
@@ -321,15 +315,7 @@ import Testing
 
   @Test func valuesThatTheNextServerCannotHoldAreRefusedExactly() async throws {
     try await withTwoServers { first, next, handOver in
-      for harness in [first, next] {
-        try harness.addPublished("p") {
-          ($0.limits, $0.replay) = (.init(events: 4, bytes: harness === first ? 64 << 20 : 4096), 4)
-          $0.overflow = .block(timeout: nil)
-        }
-      }
-      let reader = try WireClient.ready(first.path)
-      reader.subscribe("p", credit: 1)
-      first.eventually { first.server.statistics.subscribers == 1 }
+      let reader = try Self.addLossless(first, .init(events: 4), next, .init(events: 4, bytes: 4096))
       let client = try HTTPWireClient(first)
       let lines = (1...20).map { String(repeating: "a", count: $0 == 20 ? 8192 : 1) + "\n" }
         .joined()

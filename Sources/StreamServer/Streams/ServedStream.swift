@@ -554,7 +554,7 @@ final class ServedStream: Sendable {
   /// are notified.
   func restore(_ waiting: EventBatch, report: (ServerReport) -> Void) {
     let fits = waiting.largestByteCount <= maximumEventBytes
-    guard append(waiting, report: report), fits else { publishSource?.discardUnsettled(); return }
+    if !append(waiting, report: report) || !fits { publishSource?.discardUnsettled() }
   }
 
   /// Reports the events of batches with stamps that were too large for the log, each once.
