@@ -12,6 +12,7 @@ import time
 import urllib.parse
 
 from daemon import Daemon, Failure, expect, serves_maps
+from environment import reserve_port
 from proxy import Proxy
 
 # No event takes long; a slow machine gets this.
@@ -148,9 +149,7 @@ class Server(Daemon):
 
     def begin_with_token(self, token):
         """Serves tokens, of which `token` alone may read the stream `secret`. Returns the address over TCP."""
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
+        port = reserve_port()
         self.begin(f'listen = ["127.0.0.1:{port}"]', """
 [streams.secret]
 publish = true

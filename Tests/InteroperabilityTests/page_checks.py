@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import shlex
-import socket
 import subprocess
 import threading
 import urllib.request
@@ -16,6 +15,7 @@ import urllib.request
 import axe_core_python
 from browser import Browser, served_on_tcp
 from daemon import expect
+from environment import reserve_port
 from picture import with_palette
 from web_checks import curl
 
@@ -425,9 +425,7 @@ async def page_of_another_origin_reads(daemon):
 
 async def page_uses_a_token(daemon):
     """the page shows what a token may read, also after a reload; a wrong one is refused by name, and can be replaced"""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{reserve_port()}"
     daemon.stop()
     daemon.start(
         '[streams.open]\nread = ["*"]\ntimer.every = "1s"\n[streams.secret]\nread = ["user:root"]\ntimer.every = "1s"\n'

@@ -17,8 +17,8 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
 
   /// - Parameter more: lines of its configuration.
   init(_ more: String = "", port: UInt16? = nil) async throws {
-    self.port = try port ?? Self.freePort()
-    monitorPort = try Self.freePort()
+    self.port = try port ?? Self.reservePort()
+    monitorPort = try Self.reservePort()
     self.more = more
     folder = URL(filePath: "/tmp/streamd-test-nats-\(uniqueKey())")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
@@ -104,14 +104,19 @@ final class Broker: @unchecked Sendable {  // a test uses it in one task at a ti
     init(_ description: String) { self.description = description }
   }
 
-  /// A port that nothing listens on at present.
-  static func freePort() throws -> UInt16 {
-    let socket = OwnedDescriptor(Glibc.socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
+  /// A port for a server that starts later, or again: until this process ends, nothing else gets it.
+  ///
+  /// The socket that holds it stays open. It does not listen, so a server that sets SO_REUSEADDR, as all do, may listen on
+  /// its port.
+  static func reservePort() throws -> UInt16 {
+    let socket = makeSocket().release()
+    var yes: CInt = 1
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, 4)
     var address = loopback(0)
     var size = socklen_t(MemoryLayout<sockaddr_in>.size)
     let isBound = withUnsafeMutablePointer(to: &address) {
       $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-        bind(socket.raw, $0, size) == 0 && getsockname(socket.raw, $0, &size) == 0
+        bind(socket, $0, size) == 0 && getsockname(socket, $0, &size) == 0
       }
     }
     guard isBound else { throw SystemError("bind") }

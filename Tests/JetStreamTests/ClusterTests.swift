@@ -8,7 +8,7 @@ final class BrokerCluster: Sendable {
   let brokers: [Broker]
 
   init() async throws {
-    let ports = try (0..<3).map { _ in try Broker.freePort() }
+    let ports = try (0..<3).map { _ in try Broker.reservePort() }
     let routes = ports.map { "\"nats://127.0.0.1:\($0)\"" }.joined(separator: ", ")
     var brokers: [Broker] = []
     for (index, port) in ports.enumerated() {

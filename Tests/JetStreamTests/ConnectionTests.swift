@@ -29,7 +29,7 @@ import Testing
   }
 
   @Test func hostThatStartsFirstConnectsOnceThereIsABroker() async throws {
-    let port = try Broker.freePort()
+    let port = try Broker.reservePort()
     var options = JetStreamOptions(servers: ["nats://127.0.0.1:\(port)"], fleet: "test", shardCount: 1)
     options.replicaCount = 1
     let host = try FleetHost(options)
@@ -60,7 +60,7 @@ import Testing
   @Test func hostConnectsToAServerThatIsThere() async throws {
     let broker = try await Broker()
     var options = options(broker)
-    options.servers = ["nats://127.0.0.1:\(try Broker.freePort())", broker.url, "nats://127.0.0.1:1"]
+    options.servers = ["nats://127.0.0.1:\(try Broker.reservePort())", broker.url, "nats://127.0.0.1:1"]
     let host = try FleetHost(options)
     #expect(await host.isConnected())
   }
@@ -68,7 +68,7 @@ import Testing
   @Test func reasonsOfSeveralServersAreReportedInTheSameOrder() async throws {
     let silent = try FakeBroker(greeting: .init(text: "", isAll: true)) { _, _, _ in [] }
     defer { silent.stop() }
-    let free = try Broker.freePort()
+    let free = try Broker.reservePort()
     var options = JetStreamOptions(servers: ["nats://127.0.0.1:\(free)", silent.url], fleet: "test", shardCount: 1)
     options.connectTimeout = .seconds(30)
     let reasons = [

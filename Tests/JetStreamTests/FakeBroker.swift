@@ -47,7 +47,7 @@ final class FakeBroker: Sendable {
     _ answer: @escaping @Sendable (String, String, [UInt8]) -> [Answer]
   ) throws {
     (self.answer, self.greeting, self.refusal) = (answer, greeting, refusal)
-    port = try Broker.freePort()
+    port = try Broker.reservePort()
     listener = OwnedDescriptor(socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0))
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)

@@ -6,9 +6,9 @@ private let count = Atomic(0)
 
 /// An address of this machine that no other test uses: all of 127.0.0.0/8 are its own.
 public func uniqueAddress() -> InternetAddress {
-  let number = count.add(1, ordering: .relaxed).newValue + Int(getpid()) << 8
+  let number = count.add(1, ordering: .relaxed).newValue + Int(getpid()) << 7
   guard
-    let address = InternetAddress("127.\(1 + number >> 16 & 0x7f).\(number >> 8 & 0xff).\(1 + number & 0x7f):7878")
+    let address = InternetAddress("127.\(1 + number >> 15 & 0x7f).\(number >> 7 & 0xff).\(1 + number & 0x7f):7878")
   else { preconditionFailure("not an address") }
   return address
 }

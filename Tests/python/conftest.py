@@ -2,14 +2,15 @@
 
 import os
 import pathlib
-import socket
 import sys
 
 import pytest
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "InteroperabilityTests"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(TESTS), str(TESTS / "InteroperabilityTests")]
 
 from daemon import Daemon
+from environment import reserve_port
 
 os.environ.pop("LD_PRELOAD", None)  # a sanitizer is for this process, not for the daemon
 
@@ -75,9 +76,7 @@ class Server(Daemon):
 
     def __init__(self):
         super().__init__(pathlib.Path(os.environ["STREAMD_BUILT"]) / "streamd", None)
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.port = one.getsockname()[1]
+        self.port = reserve_port()
 
     def begin(self):
         streams = STREAMS.format(port=self.port, stranger=os.geteuid() + 1)

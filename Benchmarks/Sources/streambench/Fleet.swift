@@ -298,9 +298,9 @@ final class Fleet {
     _ options: Options, _ broker: String, brokerCount: Int, shardCount: Int = 1, streams: String
   ) throws {
     program = options.program
-    let ports = try (0..<brokerCount).map { _ in try Handshake.freePort() }
-    let routes = try (0..<brokerCount).map { _ in try Handshake.freePort() }
-    let monitorPort = try Handshake.freePort()
+    let ports = try (0..<brokerCount).map { _ in try Handshake.reservePort() }
+    let routes = try (0..<brokerCount).map { _ in try Handshake.reservePort() }
+    let monitorPort = try Handshake.reservePort()
     (self.monitorPort, port) = (monitorPort, ports[0])
     let sync = try Self.version(of: broker).hasPrefix("v2.9.") ? "" : "sync_interval: always"
     brokers = try (0..<brokerCount).map { number in

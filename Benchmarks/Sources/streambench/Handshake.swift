@@ -33,11 +33,15 @@ enum Handshake {
     return raw
   }
 
-  /// A port without a listener; another process may take it.
-  static func freePort() throws(SystemError) -> UInt16 {
+  /// A port for a server that starts later: until this process ends, nothing else gets it.
+  ///
+  /// The socket that holds it stays open. It does not listen, so a server that sets SO_REUSEADDR, as all do, may listen on
+  /// its port.
+  static func reservePort() throws(SystemError) -> UInt16 {
     let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
-    defer { close(raw) }
+    var yes: CInt = 1
+    unsafe setsockopt(raw, SOL_SOCKET, SO_REUSEADDR, &yes, socklen_t(MemoryLayout<CInt>.size))
     guard unsafe withAddress(port: 0, { unsafe bind(raw, $0, $1) }) == 0 else { throw SystemError("bind") }
     var address = sockaddr_in()
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)

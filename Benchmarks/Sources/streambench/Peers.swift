@@ -44,7 +44,7 @@ final class NatsBroker: Broker {
 
   /// - Parameter dataByteCount: of each event, at least `EventShape.dataByteCount`.
   init(_ program: String, dataByteCount: Int = EventShape.dataByteCount) throws {
-    let port = try Handshake.freePort()
+    let port = try Handshake.reservePort()
     self.port = port
     let configuration = """
       listen: "127.0.0.1:\(port)"
