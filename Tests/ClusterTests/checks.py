@@ -360,7 +360,7 @@ async def demand(suite):
             former = requests["/idle"]
             if event:
                 subscriber.request()
-            await asyncio.wait_for(subscriber.receive(), PATIENCE)
+            await suite.arrives(subscriber, "idle")
             if requests["/idle"] == former:
                 raise Failure("an event of idle, and no request")
             await until("/idle is not fetched for a subscriber without credit", is_quiet)

@@ -7,9 +7,9 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import subprocess
 
+from environment import reserve_port
 from nats import Client
 
 # Within this time everything happens, also on a machine that is busy with other work.
@@ -73,17 +73,6 @@ replay = 1000
 
 class Failure(Exception):
     """A failed check, as one sentence."""
-
-
-def free_port():
-    """Below the ports that the system gives to connections, one of which might have it before a broker listens."""
-    while True:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
-                return probe.getsockname()[1]
-            except OSError:
-                continue
 
 
 class Process:
@@ -309,8 +298,8 @@ class Fleet:
 
     async def __aenter__(self):
         numbers = range(3)
-        self.ports = [free_port() for _ in numbers]
-        cluster_ports = [free_port() for _ in numbers]
+        self.ports = [reserve_port() for _ in numbers]
+        cluster_ports = [reserve_port() for _ in numbers]
         self.routes = {(a, b): Link(cluster_ports[b]) for a in numbers for b in numbers if a != b}
         self.links = {(host, b): Link(self.ports[b], self, host) for host in numbers for b in numbers}
         for link in [*self.routes.values(), *self.links.values()]:
@@ -343,6 +332,17 @@ class Fleet:
     def host(self, process):
         """The host whose daemon has this process id; None for one that does not run any more."""
         return next((host for host, daemon in enumerate(self.daemons) if daemon.pid == process), None)
+
+    async def state(self, host, stream):
+        """What the daemon of a host says of a stream."""
+        curl = await asyncio.create_subprocess_exec(
+            "curl", "--silent", "--show-error", "--max-time", "5", "--unix-socket", self.socket(host), "http://streamd/streams",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = await curl.communicate()
+        try:
+            return next(each for each in json.loads(output) if each["name"] == stream)
+        except (ValueError, TypeError, KeyError, StopIteration):
+            return output.decode(errors="replace")
 
     def log(self, host):
         return self.daemons[host].log.read_text(errors="replace") if self.daemons[host].log.exists() else ""

@@ -126,6 +126,16 @@ class Suite:
         seconds = self.clock() - start
         self.times.append(f"{what} {seconds:.1f} s" + (f" ({last})" if seconds > SLOW_SECONDS else ""))
 
+    async def arrives(self, subscriber, stream):
+        """Waits for an event. Fails with what the daemons say of the stream."""
+        requests = self.upstream.requests[f"/{stream}"]
+        try:
+            await asyncio.wait_for(subscriber.receive(), PATIENCE)
+        except asyncio.TimeoutError:
+            states = [f"host {host}: {await self.fleet.state(host, stream)}" for host in range(3)]
+            requests = self.upstream.requests[f"/{stream}"] - requests
+            raise Failure(f"no event of {stream} after {requests} requests of it; {'; '.join(states)}") from None
+
     async def is_repaired(self):
         """Ends all faults."""
         for process in self.fleet.brokers + self.fleet.daemons:
