@@ -2,8 +2,12 @@ import TaggedFields
 
 /// The demand for the shard's streams. Each host knows its own; the leader also knows whether any other host has some.
 extension FleetShard {
-  /// The time after which a leader asks again whether any other host wants a stream.
+  /// The time after which a leader asks again whether any other host wants a stream, if it does not know, or fetches
+  /// the stream all the time.
   static let interestTime: UInt64 = 5_000_000_000
+  /// The time after which a leader asks once more if no host has answered: that proves nothing while the host that wants
+  /// the stream, or its broker, is cut off. Such a host tells the leader again if it was cut off for longer than a lease.
+  static let silenceTime: UInt64 = 30_000_000_000
 
   /// Whether this host leads the shard, and fetches the stream.
   func isLed(_ stream: SharedStream) -> Bool {
@@ -14,6 +18,7 @@ extension FleetShard {
   func want(_ stream: SharedStream, _ isWanted: Bool, at now: UInt64) -> [Action] {
     guard stream.isWantedHere != isWanted else { return [] }
     stream.isWantedHere = isWanted
+    if stream.isWantedElsewhere == false { stream.isWantedElsewhere = nil }
     let show = Action.showInterest(isWanted, stream: stream.name, shard: index)
     // The leader has not asked for the demand of others while it wanted the stream itself.
     return [show] + settle(stream) + askAgain(stream, at: now) + tell(stream, at: now)
@@ -22,9 +27,15 @@ extension FleetShard {
   /// - Parameter isWanted: whether any other host wants the stream; nil: nothing is known.
   func learn(_ stream: SharedStream, isWanted: Bool?, at now: UInt64) -> [Action] {
     guard isLed(stream) else { return [] }
+    let wasUnwanted = stream.isWantedElsewhere == false
     if let isWanted { stream.isWantedElsewhere = isWanted }
-    let asksAgain = isWanted == nil || stream.isWantedElsewhere && stream.definition.kind == .continuous
-    stream.askAgainAt = asksAgain ? now &+ Self.interestTime : .max
+    stream.askAgainAt =
+      switch (isWanted, stream.definition.kind) {
+      case _ where stream.isWantedHere: .max
+      case (nil, _), (true, .continuous): now &+ Self.interestTime
+      case (false, _): wasUnwanted ? .max : now &+ Self.silenceTime
+      case (true, _): .max  // a poll asks before each fetch
+      }
     return settle(stream)
   }
 
@@ -33,6 +44,12 @@ extension FleetShard {
     let isAsked = isLed(stream) && !stream.isWantedHere
     stream.askAgainAt = isAsked ? now &+ Self.interestTime : .max
     return isAsked ? [.askInterest(stream: stream.name)] : []
+  }
+
+  /// Tells the leader again what this host wants: it may have asked while this host did not hear it.
+  func tellAgain(at now: UInt64) -> [Action] {
+    for stream in streams.values where stream.isWantedHere { stream.tellAt = now }
+    return []
   }
 
   /// Tells the shard's leader that this host wants the stream.
@@ -47,7 +64,7 @@ extension FleetShard {
 
   /// Begins or stops fetching, according to the demand that the leader knows.
   func settle(_ stream: SharedStream) -> [Action] {
-    let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere)
+    let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere == true)
     guard isFetched != stream.isFetched else { return [] }
     stream.isFetched = isFetched
     return [.fetch(isFetched, stream: stream.name)]

@@ -60,7 +60,7 @@ final class FleetShard {
   var deadline: UInt64 { min(machine.deadline ?? .max, isLeading ? signOfLifeAt : .max, due.time) }
 
   func start(at now: UInt64) -> [Action] { perform(machine.start(resumingAt: reached), at: now) }
-  func reconnected(at now: UInt64) -> [Action] { perform(machine.reconnected(), at: now) }
+  func reconnected(at now: UInt64) -> [Action] { tellAgain(at: now) + perform(machine.reconnected(), at: now) }
   func leave(at now: UInt64) -> [Action] { perform(machine.leave(at: now), at: now) }
 
   func tick(at now: UInt64, wallTime: UInt64) -> [Action] {
@@ -200,6 +200,7 @@ final class FleetShard {
       case .lead(let term): lead(term: term, at: now)
       case .resign: resign()
       case .beat(let heartbeat): [settings.send([(index, heartbeat)])]
+      case .hearAgain: tellAgain(at: now)
       case .stop: [.report(.newerVersion(shard: index))]
       }
     }
@@ -229,11 +230,8 @@ final class FleetShard {
     // A new leader knows neither the hosts that wait nor the batches that were sent to the former leader.
     guard leader != machine.leader else { return actions }
     leader = machine.leader
-    for stream in streams.values {
-      if stream.isWantedHere { stream.tellAt = now }
-      if stream.published != nil { stream.sendAgainAt = now }
-    }
-    return actions
+    for stream in streams.values where stream.published != nil { stream.sendAgainAt = now }
+    return actions + tellAgain(at: now)
   }
 
   private func apply(_ bytes: [UInt8], at position: ShardPosition, now: UInt64) -> [Action] {
@@ -303,7 +301,7 @@ final class FleetShard {
     let actions: [Action] = [.report(.follows(shard: index))]
     return actions
       + streams.values.flatMap { stream in
-        (stream.isWantedElsewhere, stream.askAgainAt) = (false, .max)
+        (stream.isWantedElsewhere, stream.askAgainAt) = (nil, .max)
         return settle(stream)
       }
   }

@@ -52,33 +52,35 @@ extension ShardMachine {
     let sequence = former.sequence
     position = Position(
       sequence: sequence, checksum: former.checksum, epoch: epoch, term: sequence, leader: claim.host)
-    (voidCount, parts, heardAt, silentSince) = (0, nil, now, nil)
+    (voidCount, parts) = (0, nil)
+    let heard = heardLeader(at: now)
     if !isOwn { submitted = [] }
     let wasLeading = role == .leading
     role = claim.host == host ? .leading : .following
     let adopted = Output.adopt(claim.heads, isGap: false)
-    guard role == .leading else { return (wasLeading ? [.resign] : []) + [adopted] }
+    guard role == .leading else { return (wasLeading ? [.resign] : []) + [adopted] + heard }
     return [adopted, .lead(term: sequence)] + beat(at: now)
   }
 
   mutating func take(_ part: ShardEntry.Part, isOwn: Bool, at now: UInt64) -> [Output] {
     guard position != nil else { return [] }
     voidCount = 0
+    var outputs: [Output] = []
     if position?.leader != host {
-      (heardAt, silentSince) = (now, nil)
+      outputs = heardLeader(at: now)
       // There is a leader, although no heartbeat was heard.
       if role == .claiming || role == .gathering { (role, submitted) = (.following, []) }
     }
     if part.index == 0 { (parts, partCount) = ([], 0) }
     guard let count = parts?.count, part.index == partCount, part.bytes.count <= recordByteCount - count else {
       parts = nil
-      return []
+      return outputs
     }
     parts?.append(contentsOf: part.bytes)
     partCount += 1
-    guard part.isLast, let record = parts else { return [] }
+    guard part.isLast, let record = parts, let saved = position?.saved else { return outputs }
     parts = nil
-    return (position?.saved).map { [.apply(record, at: $0)] } ?? []
+    return outputs + [.apply(record, at: saved)]
   }
 
   // MARK: Appending

@@ -57,6 +57,8 @@ package struct ShardMachine {
     case resign
     /// Send a heartbeat to all hosts.
     case beat(Heartbeat)
+    /// The leader is heard again after the time of a lease: it may not have heard this host meanwhile.
+    case hearAgain
     /// An entry is of a later version: the host must be upgraded to follow the shard.
     case stop
   }
@@ -544,11 +546,19 @@ package struct ShardMachine {
       heartbeat.epoch == position.epoch && position.term < heartbeat.term && heartbeat.term <= position.sequence
     if isOther || heartbeat.epoch > position.epoch { return rebase() }
     guard heartbeat.epoch == position.epoch, heartbeat.term >= position.term else { return [] }
+    var outputs: [Output] = []
     if heartbeat.term == position.term, role == .following {
+      outputs = heardLeader(at: now)
       // For a leader that stops, the host waits only its part of the spread.
-      (heardAt, silentSince) = (heartbeat.isLast ? now - min(now, times.lease) : now, nil)
+      if heartbeat.isLast { heardAt = now - min(now, times.lease) }
     }
-    return heartbeat.last > position.sequence || heartbeat.term > position.term ? read() : []
+    return outputs + (heartbeat.last > position.sequence || heartbeat.term > position.term ? read() : [])
+  }
+
+  /// The leader has sent a heartbeat, or appended an entry.
+  mutating func heardLeader(at now: UInt64) -> [Output] {
+    defer { (heardAt, silentSince) = (now, nil) }
+    return now >= (silentSince ?? heardAt) &+ times.lease ? [.hearAgain] : []
   }
 
   /// The engine is connected again. Requests and entries of the tail may have been lost meanwhile.

@@ -44,6 +44,52 @@ import Testing
     #expect(machine.setStreams([stream()], at: 0) == [])
   }
 
+  /// The host that wants it, or its broker, may have been cut off when the leader asked.
+  @Test func aLeaderThatHeardOfNoDemandAsksAgain() throws {
+    var poll = stream()
+    poll.kind = .poll
+    _ = machine.setStreams([poll], at: 0)
+    try lead()
+    #expect(machine.learned("s", isWanted: true, at: 0) == [.fetch(true, stream: "s")])
+    #expect(machine.learned("s", isWanted: false, at: 0) == [.fetch(false, stream: "s")])
+    #expect(!machine.tick(at: 29 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")))
+    #expect(machine.tick(at: 30 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")))
+    #expect(machine.learned("s", isWanted: false, at: 30 * Self.second) == [])
+    #expect(!machine.tick(at: 100 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")), "once")
+  }
+
+  @Test(arguments: ["connected", "heartbeat", "part"])
+  func aHostThatIsConnectedOrHearsItsLeaderAgainTellsItAgainWhatItWants(sign: String) throws {
+    let leader = HostID.random()
+    let heads = ShardHeads([] as [StreamHead]).bytes()
+    let claim = ShardEntry(epoch: 0, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: heads)))
+    _ = machine.setStreams([stream()], at: 0)
+    _ = machine.connected(at: 0)
+    _ = machine.answer(.findClaim(.found(claim.bytes, sequence: 1)), shard: 0, at: 0, wallTime: 1000)
+    func isTold(_ actions: [FleetMachine.Action]) -> Bool {
+      actions.contains { if case .want(_, "s", leader) = $0 { true } else { false } }
+    }
+    #expect(isTold(machine.wants("s", true, at: 0)))
+    machine.wantArrived("s", leader: leader, true, at: 0)
+    func hear(at time: UInt64) -> [FleetMachine.Action] {
+      let heartbeat = HostHeartbeat(
+        host: leader.bytes, shards: [.init(shard: 0, heartbeat: .init(epoch: 0, term: 1, last: 1))])
+      let part = ShardEntry(
+        epoch: 0, former: ShardEntry.checksum(of: claim.bytes),
+        content: .part(.init(term: 1, index: 0, isLast: true, bytes: [])))
+      let actions =
+        switch sign {
+        case "connected": machine.connected(at: time)
+        case "heartbeat": machine.heard(RecordFields.bytes(of: heartbeat), at: time)
+        default: machine.received(part.bytes, shard: 0, at: 2, now: time)
+        }
+      return actions + machine.tick(at: time, wallTime: 1000)
+    }
+    #expect(!isTold(machine.tick(at: Self.second, wallTime: 1000)))
+    if sign == "heartbeat" { #expect(!isTold(hear(at: 2 * Self.second))) }
+    #expect(isTold(hear(at: 6 * Self.second)))
+  }
+
   @Test func aChangedStreamStaysFetched() throws {
     _ = machine.setStreams([stream()], at: 0)
     try lead()

@@ -14,14 +14,16 @@ struct FleetSimulation {
     case gather(shard: Int, from: Int)
     case heartbeat([UInt8])
     case message([UInt8])
-    case want([UInt8], stream: String, leader: HostID, from: Int)
+    case want([UInt8], stream: String, leader: HostID, from: Int, question: UInt64)
     case wantAnswer(stream: String, leader: HostID, Bool)
     case compare([UInt8], stream: String, leader: HostID, from: Int)
     case compareAnswer(stream: String, leader: HostID, [UInt8])
-    case interest(stream: String, from: Int)
-    case interestAnswer(stream: String, Bool?)
+    case interest(stream: String, from: Int, isForPoll: Bool)
+    case interestAnswer(stream: String, Bool?, isForPoll: Bool)
     case publish(String)
-    case fetch, tick, change, kill, restore, cut, heal
+    case fetch, tick, change, kill, restore, heal
+    /// A host, for a short time; nil: a leader, for longer than its lease.
+    case cut(Int?)
 
     /// Whether it comes from another host, or from the log's tail.
     var isFromAfar: Bool {
@@ -141,15 +143,19 @@ struct FleetSimulation {
       for index in hosts.indices where step % 5 == 0 { network.plan(.fetch, for: index, after: time) }
       if network.random.isOne(of: 10) { network.plan(.change, for: network.anyHost(), after: time) }
       network.planFaults(at: time, kill: .kill, restore: .restore)
-      if faults.cutsOff, step % 200 == 100 { network.plan(.cut, for: nil, after: time) }
+      if faults.cutsOff, step % 200 == 20 { network.plan(.cut(nil), for: nil, after: time) }
+      if faults.cutsOff, step % 50 == 30 { network.plan(.cut(network.anyHost()), for: nil, after: time) }
     }
     turn(until: seconds * Self.second)
     network.isCalm = true
     for index in hosts.indices where !network.isAlive(index) { start(index) }
     for second in 0..<60 as Range<UInt64> {
       for index in hosts.indices { network.plan(.fetch, for: index, after: second * Self.second) }
-      if second < 40 { network.plan(.change, for: network.anyHost(), after: second * Self.second) }
+      if 41..<60 ~= second { network.plan(.change, for: network.anyHost(), after: second * Self.second) }
     }
+    // Demand that does not change is known, too.
+    turn(until: (seconds + 40) * Self.second)
+    checkDemand()
     turn(until: (seconds + 70) * Self.second)
     isQuiet = true
     turn(until: (seconds + 90) * Self.second)
@@ -179,9 +185,11 @@ struct FleetSimulation {
       actions = machine.received(bytes, shard: shard, at: sequence, now: now)
     case .heartbeat(let bytes): actions = machine.heard(bytes, at: now)
     case .message(let bytes): actions = machine.receive(bytes, at: now, wallTime: wallTime(index)).actions
-    case .want(let bytes, let stream, let leader, let sender):
+    case .want(let bytes, let stream, let leader, let sender, let question):
       let (next, answer) = machine.receive(bytes, at: now, wallTime: wallTime(index))
-      if answer != nil { network.post(.wantAnswer(stream: stream, leader: leader, true), to: sender) }
+      if answer != nil {
+        network.post(.wantAnswer(stream: stream, leader: leader, true), to: sender, question: question)
+      }
       actions = next
     case .wantAnswer(let stream, let leader, let hasArrived):
       machine.wantArrived(stream, leader: leader, hasArrived, at: now)
@@ -189,7 +197,9 @@ struct FleetSimulation {
       let answer = machine.receive(bytes, at: now, wallTime: wallTime(index)).answer
       if let answer { network.post(.compareAnswer(stream: stream, leader: leader, answer), to: sender) }
     case .compareAnswer(let stream, let leader, let answer): machine.compared(stream, with: leader, answer)
-    case .interestAnswer(let stream, let isWanted): actions = machine.learned(stream, isWanted: isWanted, at: now)
+    case .interestAnswer(let stream, let isWanted, let isForPoll):
+      if isForPoll, isWanted == true { fetch(stream, by: index) }
+      actions = machine.learned(stream, isWanted: isWanted, at: now)
     case .publish(let stream): if !isQuiet { publish(to: stream, by: index) }
     case .fetch: fetch(index)
     case .change: change(index)
@@ -229,18 +239,16 @@ struct FleetSimulation {
         if let other = hosts.firstIndex(where: { $0.id == id }) { network.post(.message(bytes), to: other) }
       case .send: violations.append("a message to nothing")
       case .want(let bytes, let stream, let leader):
+        let question = network.expect(
+          orElse: .wantAnswer(stream: stream, leader: leader, false), after: Self.second, by: index)
         if cut?.host != index, let other = hosts.firstIndex(where: { $0.id == leader }) {
-          network.post(.want(bytes, stream: stream, leader: leader, from: index), to: other)
+          network.post(.want(bytes, stream: stream, leader: leader, from: index, question: question), to: other)
         }
-        network.enqueue(.wantAnswer(stream: stream, leader: leader, false), to: index, after: Self.second)
       case .compare(let bytes, let stream, let leader):
         if cut?.host != index, let other = hosts.firstIndex(where: { $0.id == leader }) {
           network.post(.compare(bytes, stream: stream, leader: leader, from: index), to: other)
         }
-      case .askInterest(let stream):
-        network.ask(
-          .interest(stream: stream, from: index), orElse: .interestAnswer(stream: stream, nil),
-          after: 2 * Self.second, by: index)
+      case .askInterest(let stream): askInterest(in: stream, isForPoll: false, by: index)
       case .showInterest(let isShown, let stream, _):
         if isShown { hosts[index].shown.insert(stream) } else { hosts[index].shown.remove(stream) }
       case .store(let batch, let stream, let firstID, let time, let position):
@@ -274,6 +282,12 @@ struct FleetSimulation {
     network.enqueue(.tick, to: index, after: deadline - min(now, deadline))
   }
 
+  private mutating func askInterest(in stream: String, isForPoll: Bool, by index: Int) {
+    network.ask(
+      .interest(stream: stream, from: index, isForPoll: isForPoll),
+      orElse: .interestAnswer(stream: stream, nil, isForPoll: isForPoll), after: 2 * Self.second, by: index)
+  }
+
   // MARK: Hosts
 
   private mutating func kill(_ index: Int) {
@@ -300,18 +314,22 @@ struct FleetSimulation {
 
   /// A tick of the sources of this host.
   private mutating func fetch(_ index: Int) {
-    for (stream, _) in Self.streams {
+    for (stream, kind) in Self.streams {
       if alive.contains(where: { $0.wanted.contains(stream) }) { wantedAt[stream] = now }
       guard hosts[index].fetched.contains(stream) else { continue }
       // At times more than are under way at once.
-      for _ in 0...(network.random.isOne(of: 5) ? network.random.below(6) : 0)
-      where hosts[index].machine.mayFetch(stream) {
-        fetch(stream, by: index)
+      for _ in 0...(network.random.isOne(of: 5) ? network.random.below(6) : 0) {
+        if kind == .poll, hosts[index].machine.admitsFetch(stream) == nil {
+          askInterest(in: stream, isForPoll: true, by: index)
+        } else {
+          fetch(stream, by: index)
+        }
       }
     }
   }
 
   private mutating func fetch(_ stream: String, by index: Int) {
+    guard hosts[index].machine.mayFetch(stream) else { return }
     // Answers, and a deposed leader's knowledge, are as late as the network allows.
     if network.isCalm, now > (wantedAt[stream] ?? 0) + 30 * Self.second {
       violations.append("\(stream) is fetched without demand")
@@ -350,7 +368,7 @@ struct FleetSimulation {
       network.post(content, to: host, question: message.question)
     }
     switch message.content {
-    case .append(_, _, _, _, from: cut?.host), .gather(_, from: cut?.host), .interest(_, from: cut?.host): break
+    case .append(_, _, _, _, from: cut?.host), .gather(_, from: cut?.host), .interest(_, from: cut?.host, _): break
     case .append(let bytes, let shard, let after, let attempt, let host):
       let result = shardLogs[shard].append(bytes, after: after)
       answer(host, .answer(.append(attempt: attempt, result), shard: shard))
@@ -365,17 +383,19 @@ struct FleetSimulation {
     case .gather(let shard, let host):
       let answers = reachable.compactMap { $0.machine.positionAnswer(shard: shard, at: now) }
       answer(host, .answer(.gather(answers, shardLogs[shard].newest), shard: shard))
-    case .interest(let stream, let host):
-      answer(host, .interestAnswer(stream: stream, reachable.contains { $0.shown.contains(stream) }))
+    case .interest(let stream, let host, let isForPoll):
+      let isWanted = reachable.contains { $0.shown.contains(stream) }
+      answer(host, .interestAnswer(stream: stream, isWanted, isForPoll: isForPoll))
     case .restore:
       guard !network.isCalm else { return }
       let shard = Int(network.random.below(UInt64(Self.shardCount)))
       shardLogs[shard].lose(network.lostCount(of: shardLogs[shard].last))
       mayMiss = true
-    case .cut:
-      guard let leader = hosts.indices.first(where: { leads($0) }) else { return }
-      cut = Cut(host: leader, time: now, counts: shardLogs.map(\.last))
-      network.plan(.heal, for: nil, after: 10 * Self.second)
+    case .cut(let one):
+      guard cut == nil, let host = one ?? hosts.indices.first(where: { leads($0) }) else { return }
+      let seconds: UInt64 = one == nil ? 10 : 2
+      cut = Cut(host: host, time: now, counts: shardLogs.map(\.last))
+      network.plan(.heal, for: nil, after: seconds * Self.second)
     case .heal: cut = nil
     default: break
     }
@@ -430,6 +450,7 @@ struct FleetSimulation {
 
   private mutating func checkEnd() {
     guard violations.isEmpty else { return }
+    checkDemand()
     for (stream, _) in Self.streams {
       let ends = Set(hosts.map { $0.logs[stream]?.end ?? 0 })
       if ends.count > 1 { violations.append("the hosts are at \(ends.sorted()) of \(stream)") }
@@ -456,6 +477,13 @@ struct FleetSimulation {
       let leaders = hosts.filter { $0.machine.status(of: stream, at: now)?.isLeading == true }.count
       if leaders != 1 { violations.append("\(leaders) hosts lead \(stream) in the end") }
       checkDefinitions(of: stream)
+    }
+  }
+
+  private mutating func checkDemand() {
+    for (stream, _) in Self.streams where hosts.contains(where: { $0.wanted.contains(stream) }) {
+      guard !hosts.contains(where: { $0.fetched.contains(stream) }) else { continue }
+      violations.append("\(stream) is wanted, and not fetched")
     }
   }
 

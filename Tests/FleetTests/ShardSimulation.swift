@@ -156,7 +156,7 @@ struct ShardSimulation {
       case .lead:
         terms += 1
         hosts[index].nextID = hosts[index].end
-      case .resign: break
+      case .resign, .hearAgain: break
       case .beat(let heartbeat):
         for other in hosts.indices where other != index { network.post(.beat(heartbeat), to: other) }
       case .stop: violations.append("host \(index) stopped")

@@ -132,10 +132,16 @@ struct SimulatedNetwork<Content> {
   ///   - failure: the outcome if no answer comes in time.
   ///   - timeout: for the answer.
   mutating func ask(_ content: Content, orElse failure: Content, after timeout: UInt64, by host: Int) {
+    post(content, to: nil, question: expect(orElse: failure, after: timeout, by: host))
+  }
+
+  /// Waits for an answer.
+  /// - Returns: the number of the question, for the answer.
+  mutating func expect(orElse failure: Content, after timeout: UInt64, by host: Int) -> UInt64 {
     questionCount += 1
     questions.insert(questionCount)
-    post(content, to: nil, question: questionCount)
     enqueue(failure, to: host, after: timeout, question: questionCount)
+    return questionCount
   }
 
   /// Mostly a millisecond, sometimes seconds.
