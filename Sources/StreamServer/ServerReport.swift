@@ -84,6 +84,9 @@ public enum ServerReport: Sendable {
   case stateComplete(stream: String)
   /// There is no memory for a stream's map.
   case mapFailed(stream: String, SystemError)
+  /// Events that waited for space in their stream are lost, because it was removed, or the server stops without a next
+  /// process.
+  case waitingEventsLost(stream: String, count: Int)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)
 }

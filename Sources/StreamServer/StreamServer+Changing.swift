@@ -58,6 +58,7 @@ extension StreamServer {
     for stream in removed {
       stream.endWatch()
       stream.shutDown()
+      stream.loseOverflow(report)
       retired.withLock { $0.add(stream) }
     }
     // The bases of a derived stream wait for it while its source is replaced.

@@ -208,9 +208,13 @@ public final class StreamServer: Sendable {
     }
   }
 
-  /// Stores the events for which a stream's log has no room, in place of its oldest ones. Called after the server has
-  /// stopped: no subscriber could read the oldest ones.
-  public func storeOverflow(of name: String) { streams[name]?.log.appendOverflow() }
+  /// Stores the events for which the logs of some streams have no room, in place of the oldest ones, and reports those of
+  /// the other streams as lost. Called after the server has stopped: no subscriber could read the oldest ones.
+  public func endOverflow(storingThatOf names: Set<String>) {
+    for stream in streams.all {
+      if names.contains(stream.name) { stream.log.appendOverflow() } else { stream.loseOverflow(report) }
+    }
+  }
 
   /// The next event's id in a stream's log; nil: there is no such stream.
   public func endPosition(of name: String) -> UInt64? {

@@ -53,6 +53,8 @@ extension Journal.Entry {
       self.init(.stateComplete, .info, "the state is complete again", [.stream(stream)])
     case .mapFailed(let stream, let error):
       self.init(.limitReached, .error, "the stream is not mapped at present: \(error)", [.stream(stream)])
+    case .waitingEventsLost(let stream, let count):
+      self.init(.limitReached, .warning, "\(counted(count, "event")) lost that waited for space", [.stream(stream)])
     case .eventsTooLarge(let stream, let count, let limit):
       self.init(
         .limitReached, .warning,

@@ -142,7 +142,7 @@ final class RunningStreams: @unchecked Sendable {
     // An event that a throttle held was confirmed to its publisher. It waits for space if the log is full of unread
     // events.
     queue.async { [self] in
-      for (name, feed) in feeds where feed.hold != nil { server.storeOverflow(of: name) }
+      server.endOverflow(storingThatOf: Set(feeds.filter { $0.value.hold != nil }.keys))
     }
     logs.close(within: timeout, on: queue)
   }

@@ -364,6 +364,25 @@ import Testing
     }
   }
 
+  @Test(arguments: [false, true]) func valuesThatWaitForSpaceAreReportedIfTheyAreLost(byRemoval: Bool) async throws {
+    let harness = try ServerHarness(ServerLimits(workers: 1))
+    try harness.addPublished("p") { ($0.limits.events, $0.replay, $0.overflow) = (4, 4, .block(timeout: nil)) }
+    let reader = try WireClient.ready(harness.path)
+    reader.subscribe("p", credit: 1)
+    harness.eventually { harness.server.statistics.subscribers == 1 }
+    let client = try HTTPWireClient(harness)
+    client.post("/streams/p", (1...8).map { "\($0)\n" }.joined(), "Content-Type: application/x-ndjson")
+    harness.eventually { harness.server.statistics.eventsIn == 5 }
+    if byRemoval { _ = harness.server.change([], removing: ["p"]) }
+    await harness.stop()
+    harness.server.endOverflow(storingThatOf: [])
+    let lost = harness.reports.compactMap { report -> Int? in
+      if case .waitingEventsLost(stream: "p", let count) = report { count } else { nil }
+    }
+    #expect(lost == [3])
+    withExtendedLifetime((reader, client)) {}
+  }
+
   @Test func aLosslessStreamLimitsItsPublisherToItsBuffer() async throws {
     try await withServer { harness in
       try harness.addPublished("p") {

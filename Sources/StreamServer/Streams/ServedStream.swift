@@ -200,6 +200,12 @@ final class ServedStream: Sendable {
     endMap()
   }
 
+  /// Drops and reports the events that wait for space, after `shutDown`.
+  func loseOverflow(_ report: (ServerReport) -> Void) {
+    let count = log.takeOverflow().reduce(0) { $0 + $1.count }
+    if count > 0 { report(.waitingEventsLost(stream: name, count: count)) }
+  }
+
   /// Ends the checks of a stream that is no longer served.
   func endWatch() { freshness.withLock { $0 = nil } }
 
