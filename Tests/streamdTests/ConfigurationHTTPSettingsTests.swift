@@ -129,6 +129,8 @@ struct ConfigurationHTTPSettingsTests {
       "bearer = { credential = \"word\" }\nbasic = { user = \"u\", password = { credential = \"word\" } }",
       "basic: expected bearer or basic, got both"
     ),
+    ("headers = { Accept = \"x\", accept = \"y\" }", "headers: expected a header once, got Accept and accept"),
+    ("headers = { content-length = \"5\" }", "headers: expected no content-length: a request has no body"),
     (
       "headers = { authorization = \"x\" }\nbasic = { user = \"u\", password = { credential = \"word\" } }",
       "basic: expected basic or the header authorization, got both"

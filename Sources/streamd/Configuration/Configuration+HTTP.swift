@@ -73,7 +73,10 @@ extension Configuration.HTTP: ConfigurationSection {
       let basic = table.table("basic", expecting: form) { $0.login() }
       authorization = bearer.map { .bearer($0) } ?? basic.map { .basic($0) }
     },
-    .check { $1.checkAuthorization($0) },
+    .check {
+      $1.checkHeaders($0)
+      $1.checkAuthorization($0)
+    },
     .init("unix_socket", \.unixSocket, .path(upTo: 107)),
     .init([], \.settings) { table, settings in settings = table.context.standardSettings },
     .part(\.settings),
@@ -124,6 +127,19 @@ extension Configuration.HTTP: ConfigurationSection {
       }
     }
     return nil
+  }
+
+  /// Each header once, in whatever case, and none that says how long a body is: a request has none.
+  private func checkHeaders(_ table: ConfigurationTable) {
+    var names: [String: String] = [:]
+    for name in headers.map(\.name) {
+      let key = name.lowercased()
+      if let other = names.updateValue(name, forKey: key) {
+        table.addError("expected a header once, got \(other) and \(name)", at: "headers")
+      } else if ["content-length", "transfer-encoding"].contains(key) {
+        table.addError("expected no \(name): a request has no body", at: "headers")
+      }
+    }
   }
 
   /// `bearer` or `basic`, but not together with an `Authorization` header.
