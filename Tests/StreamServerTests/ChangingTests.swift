@@ -235,13 +235,16 @@ import Testing
   }
 
   @Test func aPartlySentEventContinuesFromTheNewLog() async throws {
+    // More than a frame holds. It is made before there is a client, which must not be silent for long.
+    let event = (0..<80_000).reduce(into: [UInt8]()) { bytes, number in
+      bytes += [UInt8](repeating: UInt8(truncatingIfNeeded: number &* 31), count: 250)
+    }
     try await withServer { harness in
       let source = try harness.add("s") { $0.limits = .init(events: 1000, bytes: 64 << 20) }
       let client = try WireClient(harness.path, receiveBuffer: 4096)
       client.send(.setup(Setup()))
       client.subscribe("s", credit: Self.unlimited)
       harness.eventually { harness.server.statistics.subscribers == 1 }
-      let event = (0..<20_000_000).map { UInt8(truncatingIfNeeded: $0 &* 31) }  // more than a frame holds
       source.send(event, [1])
       harness.eventually { harness.server.statistics.writes > 0 }
       let larger = terms { $0.limits = .init(events: 1000, bytes: 65 << 20) }
