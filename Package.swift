@@ -201,7 +201,7 @@ let package = Package(
       dependencies: [
         "Events", "Fleet", "RSocket", "Reactive", "ReplayLog", "StreamClient", "StreamProtocol", "StreamRuntime",
         "StreamServer",
-        "StreamSources", "TestSupport", "streamd",
+        "StreamSources", "TaggedFields", "TestSupport", "streamd",
       ],
       exclude: ["Fixtures"],
       swiftSettings: settings),

@@ -38,6 +38,9 @@ extension FleetMachine {
     return stream.isWantedHere ? true : nil
   }
 
+  /// Whether this host wants the stream itself.
+  package func isWantedHere(_ stream: String) -> Bool { find(stream)?.1.isWantedHere == true }
+
   /// Whether this host leads the stream's shard, and fetches the stream.
   package func isLeading(_ stream: String) -> Bool { find(stream).map { $0.isLed($1) } ?? false }
 

@@ -38,7 +38,8 @@ package final class FleetMachine {
     /// Store events under these ids, with or without demand. A batch without events has a position, and maybe a
     /// checkpoint, to store.
     case store(EventBatch, stream: String, firstID: UInt64, time: UInt64, position: ShardPosition)
-    /// Fetch while there is demand, and pass the events to `fetched`; false: stop.
+    /// Fetch while there is demand, and pass the events to `fetched`; false: stop. Repeated when demand is heard: a source
+    /// that was refused may ask again.
     case fetch(Bool, stream: String)
     /// The last batch of `publish` is stored.
     case stored(stream: String)

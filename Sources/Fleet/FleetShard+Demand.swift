@@ -5,9 +5,9 @@ extension FleetShard {
   /// The time after which a leader asks again whether any other host wants a stream, if it does not know, or fetches
   /// the stream all the time.
   static let interestTime: UInt64 = 5_000_000_000
-  /// The time after which a leader asks once more if no host has answered: that proves nothing while the host that wants
-  /// the stream, or its broker, is cut off. Such a host tells the leader again if it was cut off for longer than a lease.
-  static let silenceTime: UInt64 = 30_000_000_000
+  /// The time after which a leader asks again if no host has answered; doubled with each such answer, up to the maximum.
+  /// That proves nothing while the host that wants the stream, or its broker, is cut off.
+  static let silence: (first: UInt64, maximum: UInt64) = (30_000_000_000, 3_600_000_000_000)
 
   /// Whether this host leads the shard, and fetches the stream.
   func isLed(_ stream: SharedStream) -> Bool {
@@ -17,26 +17,27 @@ extension FleetShard {
   /// Sets whether this host wants the stream, and shows it to other hosts.
   func want(_ stream: SharedStream, _ isWanted: Bool, at now: UInt64) -> [Action] {
     guard stream.isWantedHere != isWanted else { return [] }
-    stream.isWantedHere = isWanted
-    if stream.isWantedElsewhere == false { stream.isWantedElsewhere = nil }
+    (stream.isWantedHere, stream.silence) = (isWanted, 0)
     let show = Action.showInterest(isWanted, stream: stream.name, shard: index)
     // The leader has not asked for the demand of others while it wanted the stream itself.
-    return [show] + settle(stream) + askAgain(stream, at: now) + tell(stream, at: now)
+    return [show] + settle(stream, isNews: isWanted) + askAgain(stream, at: now) + tell(stream, at: now)
   }
 
   /// - Parameter isWanted: whether any other host wants the stream; nil: nothing is known.
   func learn(_ stream: SharedStream, isWanted: Bool?, at now: UInt64) -> [Action] {
     guard isLed(stream) else { return [] }
-    let wasUnwanted = stream.isWantedElsewhere == false
-    if let isWanted { stream.isWantedElsewhere = isWanted }
+    if let isWanted {
+      stream.isWantedElsewhere = isWanted
+      stream.silence = isWanted ? 0 : min(max(2 * stream.silence, Self.silence.first), Self.silence.maximum)
+    }
     stream.askAgainAt =
       switch (isWanted, stream.definition.kind) {
       case _ where stream.isWantedHere: .max
       case (nil, _), (true, .continuous): now &+ Self.interestTime
-      case (false, _): wasUnwanted ? .max : now &+ Self.silenceTime
+      case (false, _): now &+ stream.silence
       case (true, _): .max  // a poll asks before each fetch
       }
-    return settle(stream)
+    return settle(stream, isNews: isWanted == true)
   }
 
   /// Asks other hosts whether they want the stream, if this host leads it and does not want it itself.
@@ -63,9 +64,11 @@ extension FleetShard {
   }
 
   /// Begins or stops fetching, according to the demand that the leader knows.
-  func settle(_ stream: SharedStream) -> [Action] {
-    let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere == true)
-    guard isFetched != stream.isFetched else { return [] }
+  /// - Parameter isNews: whether demand was heard just now: a source that was refused, because nothing was known, is asked
+  ///   again.
+  func settle(_ stream: SharedStream, isNews: Bool = false) -> [Action] {
+    let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere)
+    guard isFetched != stream.isFetched || isFetched && isNews else { return [] }
     stream.isFetched = isFetched
     return [.fetch(isFetched, stream: stream.name)]
   }

@@ -82,6 +82,8 @@ final class FleetShard {
   func set(_ definition: FleetMachine.Stream) {
     let stream = streams[definition.name] ?? SharedStream(definition, due)
     if stream.definition.definition != definition.definition { stream.others = [:] }
+    // A poll asks before each fetch, and another source when it is due.
+    if stream.definition.kind != definition.kind { stream.askAgainAt = 0 }
     stream.definition = definition
     stream.compareAt = 0
     streams[definition.name] = stream
@@ -301,7 +303,7 @@ final class FleetShard {
     let actions: [Action] = [.report(.follows(shard: index))]
     return actions
       + streams.values.flatMap { stream in
-        (stream.isWantedElsewhere, stream.askAgainAt) = (nil, .max)
+        (stream.isWantedElsewhere, stream.silence, stream.askAgainAt) = (false, 0, .max)
         return settle(stream)
       }
   }

@@ -4,8 +4,10 @@ final class SharedStream {
   var definition: FleetMachine.Stream
   /// Whether this host wants the next event.
   var isWantedHere = false
-  /// For a leader: whether any other host wants it, by the last answer; nil: there was none.
-  var isWantedElsewhere: Bool?
+  /// Whether any other host wants it, as far as the leader knows.
+  var isWantedElsewhere = false
+  /// How long the leader waits before it asks again after the last answer that no host wants it.
+  var silence: UInt64 = 0
   /// When this host, as the leader, asks again whether other hosts want the next event.
   var askAgainAt = UInt64.max { didSet { due.lower(to: askAgainAt) } }
   /// When this host asks the leader to fetch, for the first time or again.

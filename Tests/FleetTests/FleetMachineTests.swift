@@ -55,7 +55,30 @@ import Testing
     #expect(!machine.tick(at: 29 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")))
     #expect(machine.tick(at: 30 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")))
     #expect(machine.learned("s", isWanted: false, at: 30 * Self.second) == [])
-    #expect(!machine.tick(at: 100 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")), "once")
+    #expect(!machine.tick(at: 89 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")))
+    #expect(machine.tick(at: 90 * Self.second, wallTime: 1000).contains(.askInterest(stream: "s")))
+  }
+
+  /// The source was refused when it asked, because no host had answered in time.
+  @Test(arguments: [false, true]) func aSourceThatWasRefusedIsAskedAgainWhenDemandIsHeard(isHere: Bool) throws {
+    var poll = stream()
+    poll.kind = .poll
+    _ = machine.setStreams([poll], at: 0)
+    try lead()
+    #expect(machine.learned("s", isWanted: true, at: 0) == [.fetch(true, stream: "s")])
+    #expect(machine.learned("s", isWanted: nil, at: 0) == [])
+    let actions = isHere ? machine.wants("s", true, at: 0) : machine.learned("s", isWanted: true, at: 0)
+    #expect(actions.contains(.fetch(true, stream: "s")))
+  }
+
+  @Test func aLeaderAsksForTheDemandOfASourceThatTakesThePlaceOfAPoll() throws {
+    var changed = stream()
+    changed.kind = .poll
+    _ = machine.setStreams([changed], at: 0)
+    try lead()
+    _ = machine.learned("s", isWanted: true, at: 0)
+    _ = machine.setStreams([stream()], at: 0)
+    #expect(machine.tick(at: 0, wallTime: 1000).contains(.askInterest(stream: "s")))
   }
 
   @Test(arguments: ["connected", "heartbeat", "part"])

@@ -1,12 +1,13 @@
 import Events
-import Fleet
 import Glibc
 import Reactive
 import StreamRuntime
 import StreamServer
 import Systemd
+import TaggedFields
 import Testing
 
+@testable import Fleet
 @testable import streamd
 
 /// A host of a fleet between an engine and sources that the tests control, alone in its fleet. The tests are its loop.
@@ -69,7 +70,7 @@ import Testing
     member.setStreams([stream(.continuous, other)])
     #expect(turn { source.isCancelled && other.isAsked })
     member.setStreams([])
-    #expect(turn { other.isCancelled && engine.subjects == [.heartbeats, .host(engine.host)] })
+    #expect(turn { other.isCancelled && Set(engine.receivers.keys) == [.heartbeats, .host(engine.host)] })
   }
 
   @Test func aReloadOfAStreamWithValuesThatAreNotStoredGoesOnWithTheNextOnes() throws {
@@ -122,25 +123,59 @@ import Testing
     engine.isWantedElsewhere = true
     #expect(admitsFetch() == true)
   }
+
+  /// - Parameter answer: whether another host wants the event; nil: none has answered.
+  @Test(arguments: [nil, false])
+  func aClientOfTheLeaderThatComesWhileOtherHostsAreAskedIsServed(answer: Bool?) throws {
+    let source = try share(.poll)
+    engine.isWantedElsewhere = true
+    member.demand(of: "s").wants(false)
+    settle()
+    #expect(source.isAsked)
+    engine.isWantedElsewhere = answer
+    let decision = Locked<Bool?>(nil)
+    member.admitFetch(of: "s") { isAdmitted in decision.withLock { $0 = isAdmitted } }
+    member.demand(of: "s").wants(true)
+    loop.runOneTurn()
+    settle()
+    #expect(decision.withLock { $0 } == true && source.isAsked)
+  }
+
+  @Test func aSourceThatWasRefusedWithoutAnAnswerIsAskedAgainOnceAHostTellsTheLeader() throws {
+    let source = try share(.poll)
+    engine.isWantedElsewhere = true
+    member.demand(of: "s").wants(false)
+    settle()
+    engine.isWantedElsewhere = nil
+    #expect(admitsFetch() == false && !source.isAsked)
+    let want = FleetMessage(kind: .want, sender: HostID.random().bytes, stream: "s")
+    #expect(engine.tell(RecordFields.bytes(of: want)) == [])
+    settle()
+    #expect(source.isAsked)
+  }
 }
 
 /// An engine in memory with one shard.
 private final class MemoryEngine: FleetEngine {
   private(set) var log: [[UInt8]] = []
-  private(set) var subjects: Set<FleetSubject> = []
+  private(set) var receivers: [FleetSubject: ([UInt8]) -> [UInt8]?] = [:]
   private(set) var hasStopped = false
   /// Whether appends wait for `decide`.
   var holdsAppends = false
-  var isWantedElsewhere = false
+  /// nil: no host answers.
+  var isWantedElsewhere: Bool? = false
   private var held: [(ShardMachine.AppendResult) -> Void] = []
   var hasHeld: Bool { !held.isEmpty }
   private var answers: [() -> Void] = []
 
   /// The only one in the fleet.
   var host: HostID {
-    for case .host(let host) in subjects { return host }
+    for case .host(let host) in receivers.keys { return host }
     return .random()
   }
+
+  /// Sends the host a message.
+  func tell(_ message: [UInt8]) -> [UInt8]? { receivers[.host(host)]?(message) }
 
   /// Gives the answers to what was asked until now.
   /// - Returns: whether there were any.
@@ -195,11 +230,13 @@ private final class MemoryEngine: FleetEngine {
     _ message: [UInt8], to subject: FleetSubject, count: Int, timeout: Duration,
     _ done: @escaping ([[UInt8]]?) -> Void
   ) {
-    answers.append { [self] in done(subject.isShared && isWantedElsewhere ? [[]] : []) }
+    answers.append { [self] in
+      done(subject.isShared ? isWantedElsewhere.map { $0 ? [[]] : [] } : [])
+    }
   }
 
-  func subscribe(to subject: FleetSubject, _ receive: @escaping ([UInt8]) -> [UInt8]?) { subjects.insert(subject) }
-  func unsubscribe(from subject: FleetSubject) { subjects.remove(subject) }
+  func subscribe(to subject: FleetSubject, _ receive: @escaping ([UInt8]) -> [UInt8]?) { receivers[subject] = receive }
+  func unsubscribe(from subject: FleetSubject) { receivers[subject] = nil }
 }
 
 /// A source whose batches the test sends.

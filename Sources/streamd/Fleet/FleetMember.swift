@@ -383,7 +383,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private func askInterest(in stream: String, _ decide: @escaping (Bool) -> Void) {
     let subject = FleetSubject.interest(shard: machine.shard(of: stream), stream: stream)
     engine.ask([], to: subject, count: 1, timeout: Self.requestTime) { [weak self] answers in
-      let isWanted = answers?.isEmpty == false
+      // A client of this host may have come since.
+      let isWanted = answers?.isEmpty == false || self?.machine.isWantedHere(stream) == true
       decide(isWanted)
       self?.update { $0.learned(stream, isWanted: answers.map { !$0.isEmpty }, at: $1) }
       if isWanted { self?.feeds[stream]?.advance() } else { self?.feeds[stream]?.wasRefused() }
