@@ -134,6 +134,8 @@ extension World {
     logsAreGone()
     change(30)
     logsAreGone()
+    // Those that it had handed over before it was killed.
+    for client in clients { client.noteHandover() }
     startMachine()
   }
 
