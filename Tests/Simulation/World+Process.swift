@@ -134,7 +134,7 @@ extension World {
     logsAreGone()
     change(30)
     logsAreGone()
-    // Those that it had handed over before it was killed.
+    // It may have handed connections over before it was killed.
     for client in clients { client.noteHandover() }
     startMachine()
   }
