@@ -171,10 +171,10 @@ import Synchronization
     var end = end
     var oldest = first
     while oldest > end || end - oldest > slots || position > end {
-      end = self.end
-      let later = first
-      guard later != oldest else { throw Damage("the region is damaged") }
-      oldest = later
+      // The writer may have published between the two loads, and rest now: damage is what stays as it is.
+      let former = (end, oldest)
+      (end, oldest) = (self.end, first)
+      guard (end, oldest) != former else { throw Damage("the region is damaged") }
     }
     if position == end { return .nothing }
     if position < oldest { return .overtaken(first: oldest, end: end) }
