@@ -168,14 +168,7 @@ import Synchronization
   /// Copies events from `position` on that lie side by side.
   package func copy(from position: UInt64, atMost most: Int) throws(Damage) -> Found {
     offsets.removeAll(keepingCapacity: true)
-    var end = end
-    var oldest = first
-    while oldest > end || end - oldest > slots || position > end {
-      // The writer may have published between the two loads, and rest now: damage is what stays as it is.
-      let former = (end, oldest)
-      (end, oldest) = (self.end, first)
-      guard (end, oldest) != former else { throw Damage("the region is damaged") }
-    }
+    let (end, oldest) = try Self.bounds(around: position, slots: slots) { (self.end, first) }
     if position == end { return .nothing }
     if position < oldest { return .overtaken(first: oldest, end: end) }
     let isWhole = copyRecords(from: position, atMost: min(UInt64(max(1, most)), end - position))
@@ -186,6 +179,21 @@ import Synchronization
     }
     guard isWhole, areWhole() else { throw Damage("the region is damaged") }
     return .events
+  }
+
+  /// Loads the end and the first position, in this order, until they fit a position.
+  ///
+  /// The writer may have published between the two loads, and rest now: damage is what stays as it is.
+  static func bounds(
+    around position: UInt64, slots: UInt64, load: () -> (end: UInt64, first: UInt64)
+  ) throws(Damage) -> (end: UInt64, first: UInt64) {
+    var bounds = load()
+    while bounds.first > bounds.end || bounds.end - bounds.first > slots || position > bounds.end {
+      let former = bounds
+      bounds = load()
+      guard bounds != former else { throw Damage("the region is damaged") }
+    }
+    return bounds
   }
 
   private func place(of position: UInt64) -> UInt64? {

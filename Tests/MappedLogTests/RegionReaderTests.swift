@@ -92,6 +92,24 @@ import Testing
     #expect(reader.state == .ended)
   }
 
+  /// The loads of the end and of the first position are two.
+  @Test func aWriterThatPublishesBetweenTwoLoadsIsNoDamage() throws {
+    func bounds(_ loads: (end: UInt64, first: UInt64)...) throws -> UInt64 {
+      var left = loads[...]
+      return try RegionReader.bounds(around: 105, slots: 16) {
+        left.count > 1 ? left.removeFirst() : left[left.startIndex]
+      }
+      .end
+    }
+    // The first position has passed the end, or is too far before it, and stays; the other one is old.
+    #expect(try bounds((end: 105, first: 110), (end: 120, first: 110)) == 120)
+    #expect(try bounds((end: 120, first: 100), (end: 120, first: 104)) == 120)
+    #expect(try bounds((end: 104, first: 100), (end: 106, first: 100)) == 106)
+    #expect(throws: RegionReader.Damage.self) { try bounds((end: 105, first: 110)) }
+    #expect(throws: RegionReader.Damage.self) { try bounds((end: 120, first: 100)) }
+    #expect(throws: RegionReader.Damage.self) { try bounds((end: 104, first: 100)) }
+  }
+
   @Test func aWaitEndsWithAnEventOrAWakeUp() throws {
     let region = try makeRegion(events: 16, bytes: 4096)
     let page = try WaitingPage(name: "test")
