@@ -60,7 +60,7 @@ extension Configuration.WebSocket: ConfigurationSection {
       case "sec-websocket-protocol":
         table.addError("expected subprotocols in place of the header \(name)", at: "headers")
       case let lower where lower.hasPrefix("sec-websocket-"): fallthrough
-      case "connection", "content-length", "expect", "transfer-encoding", "upgrade":
+      case "connection", "expect", "upgrade":
         table.addError("expected no header \(name): it belongs to the handshake", at: "headers")
       default: break
       }
