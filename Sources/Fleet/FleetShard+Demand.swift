@@ -48,8 +48,11 @@ extension FleetShard {
   }
 
   /// Tells the leader again what this host wants: it may have asked while this host did not hear it.
-  func tellAgain(at now: UInt64) -> [Action] {
-    for stream in streams.values where stream.isWantedHere { stream.tellAt = now }
+  /// - Parameter isOther: whether this is another leader. The same one is told once in `repetition`.
+  func tellAgain(isOther: Bool = false, at now: UInt64) -> [Action] {
+    for stream in streams.values where stream.isWantedHere {
+      stream.tellAt = isOther ? now : max(now, stream.mayTellAt)
+    }
     return []
   }
 
@@ -59,6 +62,7 @@ extension FleetShard {
     guard stream.isWantedHere, stream.definition.kind != .publish, machine.leader != host else { return [] }
     stream.tellAt = now &+ Self.repetition
     guard let leader = machine.leader else { return [] }
+    stream.mayTellAt = stream.tellAt
     let message = FleetMessage(kind: .want, sender: host.bytes, stream: stream.name)
     return [.want(RecordFields.bytes(of: message), stream: stream.name, leader: leader)]
   }

@@ -233,7 +233,7 @@ final class FleetShard {
     guard leader != machine.leader else { return actions }
     leader = machine.leader
     for stream in streams.values where stream.published != nil { stream.sendAgainAt = now }
-    return actions + tellAgain(at: now)
+    return actions + tellAgain(isOther: true, at: now)
   }
 
   private func apply(_ bytes: [UInt8], at position: ShardPosition, now: UInt64) -> [Action] {

@@ -12,6 +12,8 @@ final class SharedStream {
   var askAgainAt = UInt64.max { didSet { due.lower(to: askAgainAt) } }
   /// When this host asks the leader to fetch, for the first time or again.
   var tellAt = UInt64.max { didSet { due.lower(to: tellAt) } }
+  /// When this host may tell the same leader again.
+  var mayTellAt: UInt64 = 0
   /// The value of the last `fetch` action.
   var isFetched = false
   /// The batch that clients of this host have published, until the log has stored it.

@@ -81,36 +81,62 @@ import Testing
     #expect(machine.tick(at: 0, wallTime: 1000).contains(.askInterest(stream: "s")))
   }
 
-  @Test(arguments: ["connected", "heartbeat", "part"])
-  func aHostThatIsConnectedOrHearsItsLeaderAgainTellsItAgainWhatItWants(sign: String) throws {
-    let leader = HostID.random()
+  private func beat(of leader: HostID, isLast: Bool = false) -> [UInt8] {
+    let heartbeat = ShardMachine.Heartbeat(epoch: 0, term: 1, last: 1, isLast: isLast)
+    return RecordFields.bytes(
+      of: HostHeartbeat(host: leader.bytes, shards: [.init(shard: 0, heartbeat: heartbeat)]))
+  }
+
+  /// Lets the host follow another one and tell it what it wants.
+  /// - Returns: the other's claim.
+  private func tell(_ leader: HostID) throws -> ShardEntry {
     let heads = ShardHeads([] as [StreamHead]).bytes()
     let claim = ShardEntry(epoch: 0, former: 0, content: .claim(ShardEntry.Claim(host: leader, heads: heads)))
     _ = machine.setStreams([stream()], at: 0)
     _ = machine.connected(at: 0)
     _ = machine.answer(.findClaim(.found(claim.bytes, sequence: 1)), shard: 0, at: 0, wallTime: 1000)
-    func isTold(_ actions: [FleetMachine.Action]) -> Bool {
-      actions.contains { if case .want(_, "s", leader) = $0 { true } else { false } }
-    }
-    #expect(isTold(machine.wants("s", true, at: 0)))
+    #expect(tellCount(machine.wants("s", true, at: 0)) == 1)
     machine.wantArrived("s", leader: leader, true, at: 0)
+    return claim
+  }
+
+  private func tellCount(_ actions: [FleetMachine.Action]) -> Int {
+    actions.count { if case .want(_, "s", _) = $0 { true } else { false } }
+  }
+
+  @Test(arguments: ["connected", "heartbeat", "part"])
+  func aHostThatIsConnectedOrHearsItsLeaderAgainTellsItAgainWhatItWants(sign: String) throws {
+    let leader = HostID.random()
+    let claim = try tell(leader)
     func hear(at time: UInt64) -> [FleetMachine.Action] {
-      let heartbeat = HostHeartbeat(
-        host: leader.bytes, shards: [.init(shard: 0, heartbeat: .init(epoch: 0, term: 1, last: 1))])
       let part = ShardEntry(
         epoch: 0, former: ShardEntry.checksum(of: claim.bytes),
         content: .part(.init(term: 1, index: 0, isLast: true, bytes: [])))
       let actions =
         switch sign {
         case "connected": machine.connected(at: time)
-        case "heartbeat": machine.heard(RecordFields.bytes(of: heartbeat), at: time)
+        case "heartbeat": machine.heard(beat(of: leader), at: time)
         default: machine.received(part.bytes, shard: 0, at: 2, now: time)
         }
       return actions + machine.tick(at: time, wallTime: 1000)
     }
-    #expect(!isTold(machine.tick(at: Self.second, wallTime: 1000)))
-    if sign == "heartbeat" { #expect(!isTold(hear(at: 2 * Self.second))) }
-    #expect(isTold(hear(at: 6 * Self.second)))
+    #expect(tellCount(machine.tick(at: Self.second, wallTime: 1000)) == 0)
+    if sign == "heartbeat" { #expect(tellCount(hear(at: 2 * Self.second)) == 0) }
+    #expect(tellCount(hear(at: 6 * Self.second)) == 1)
+  }
+
+  /// After its last heartbeat, a leader counts as silent at once.
+  @Test func aLeaderThatSaysAgainAndAgainThatItStopsIsToldOnceInTwoSecondsWhatAHostWants() throws {
+    let leader = HostID.random()
+    _ = try tell(leader)
+    var count = 0
+    for step in 0..<400 {
+      let time = Self.second * UInt64(step) / 100
+      let actions = machine.heard(beat(of: leader, isLast: true), at: time) + machine.tick(at: time, wallTime: 1000)
+      count += tellCount(actions)
+      if tellCount(actions) > 0 { machine.wantArrived("s", leader: leader, true, at: time) }
+    }
+    #expect(count == 1)
   }
 
   @Test func aChangedStreamStaysFetched() throws {
