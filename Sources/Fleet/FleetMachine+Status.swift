@@ -38,8 +38,11 @@ extension FleetMachine {
     return stream.isWantedHere ? true : nil
   }
 
-  /// Whether this host wants the stream itself.
-  package func isWantedHere(_ stream: String) -> Bool { find(stream)?.1.isWantedHere == true }
+  /// Whether any host wants the stream, after this answer to `askInterest`.
+  package func isWanted(_ stream: String, answer: Bool?) -> Bool {
+    guard let (_, stream) = find(stream) else { return false }
+    return stream.isWantedHere || answer ?? stream.isWantedElsewhere
+  }
 
   /// Whether this host leads the stream's shard, and fetches the stream.
   package func isLeading(_ stream: String) -> Bool { find(stream).map { $0.isLed($1) } ?? false }

@@ -38,8 +38,7 @@ package final class FleetMachine {
     /// Store events under these ids, with or without demand. A batch without events has a position, and maybe a
     /// checkpoint, to store.
     case store(EventBatch, stream: String, firstID: UInt64, time: UInt64, position: ShardPosition)
-    /// Fetch while there is demand, and pass the events to `fetched`; false: stop. Repeated when demand is heard: a source
-    /// that was refused may ask again.
+    /// Fetch while there is demand, and pass the events to `fetched`; false: stop.
     case fetch(Bool, stream: String)
     /// The last batch of `publish` is stored.
     case stored(stream: String)
@@ -139,7 +138,7 @@ package final class FleetMachine {
     return []
   }
 
-  /// The answer to `askInterest`; nil: it is not known whether any other host wants the stream.
+  /// The answer to `askInterest`; nil: none came in time, and the demand stays as it is known.
   package func learned(_ stream: String, isWanted: Bool?, at now: UInt64) -> [Action] {
     find(stream).map { $0.learn($1, isWanted: isWanted, at: now) } ?? []
   }

@@ -20,10 +20,11 @@ extension FleetShard {
     (stream.isWantedHere, stream.silence) = (isWanted, 0)
     let show = Action.showInterest(isWanted, stream: stream.name, shard: index)
     // The leader has not asked for the demand of others while it wanted the stream itself.
-    return [show] + settle(stream, isNews: isWanted) + askAgain(stream, at: now) + tell(stream, at: now)
+    return [show] + settle(stream) + askAgain(stream, at: now) + tell(stream, at: now)
   }
 
-  /// - Parameter isWanted: whether any other host wants the stream; nil: nothing is known.
+  /// - Parameter isWanted: whether any other host wants the stream; nil: none has answered. A broker says at once if none
+  ///   listens, so that a host may hang, and others with demand have not been asked in its place.
   func learn(_ stream: SharedStream, isWanted: Bool?, at now: UInt64) -> [Action] {
     guard isLed(stream) else { return [] }
     if let isWanted {
@@ -31,13 +32,13 @@ extension FleetShard {
       stream.silence = isWanted ? 0 : min(max(2 * stream.silence, Self.silence.first), Self.silence.maximum)
     }
     stream.askAgainAt =
-      switch (isWanted, stream.definition.kind) {
+      switch (stream.isWantedElsewhere, stream.definition.kind) {
       case _ where stream.isWantedHere: .max
-      case (nil, _), (true, .continuous): now &+ Self.interestTime
-      case (false, _): now &+ stream.silence
-      case (true, _): .max  // a poll asks before each fetch
+      case (true, .poll): .max  // it asks before each fetch
+      case (true, _): now &+ Self.interestTime
+      case (false, _): now &+ (isWanted == nil ? Self.interestTime : stream.silence)
       }
-    return settle(stream, isNews: isWanted == true)
+    return settle(stream)
   }
 
   /// Asks other hosts whether they want the stream, if this host leads it and does not want it itself.
@@ -68,11 +69,9 @@ extension FleetShard {
   }
 
   /// Begins or stops fetching, according to the demand that the leader knows.
-  /// - Parameter isNews: whether demand was heard just now: a source that was refused, because nothing was known, is asked
-  ///   again.
-  func settle(_ stream: SharedStream, isNews: Bool = false) -> [Action] {
+  func settle(_ stream: SharedStream) -> [Action] {
     let isFetched = isLed(stream) && (stream.isWantedHere || stream.isWantedElsewhere)
-    guard isFetched != stream.isFetched || isFetched && isNews else { return [] }
+    guard isFetched != stream.isFetched else { return [] }
     stream.isFetched = isFetched
     return [.fetch(isFetched, stream: stream.name)]
   }

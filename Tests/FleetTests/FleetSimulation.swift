@@ -54,8 +54,6 @@ struct FleetSimulation {
     var wanted: Set<String> = []
     var shown: Set<String> = []
     var fetched: Set<String> = []
-    /// The polls that wait until the machine says that there is demand.
-    var refused: Set<String> = []
     /// The number of its value under way.
     var published: [String: UInt64] = [:]
     var tickAt = UInt64.max
@@ -200,13 +198,8 @@ struct FleetSimulation {
       if let answer { network.post(.compareAnswer(stream: stream, leader: leader, answer), to: sender) }
     case .compareAnswer(let stream, let leader, let answer): machine.compared(stream, with: leader, answer)
     case .interestAnswer(let stream, let isWanted, let isForPoll):
+      if isForPoll, machine.isWanted(stream, answer: isWanted) { fetch(stream, by: index) }
       actions = machine.learned(stream, isWanted: isWanted, at: now)
-      if isWanted == true || machine.isWantedHere(stream) {
-        if isForPoll { fetch(stream, by: index) }
-        hosts[index].refused.remove(stream)
-      } else {
-        hosts[index].refused.insert(stream)
-      }
     case .publish(let stream): if !isQuiet { publish(to: stream, by: index) }
     case .fetch: fetch(index)
     case .change: change(index)
@@ -262,7 +255,6 @@ struct FleetSimulation {
         store(batch, in: stream, firstID, time, position, by: index)
       case .fetch(let isOn, let stream):
         if isOn { hosts[index].fetched.insert(stream) } else { hosts[index].fetched.remove(stream) }
-        hosts[index].refused.remove(stream)
       case .stored(let stream):
         if let number = hosts[index].published[stream] {
           confirmed[stream, default: []].insert(value(number, of: index))
@@ -300,7 +292,7 @@ struct FleetSimulation {
 
   private mutating func kill(_ index: Int) {
     network.kill(index)
-    (hosts[index].wanted, hosts[index].shown, hosts[index].fetched, hosts[index].refused) = ([], [], [], [])
+    (hosts[index].wanted, hosts[index].shown, hosts[index].fetched) = ([], [], [])
     (hosts[index].published, hosts[index].tickAt) = ([:], .max)
   }
 
@@ -324,7 +316,7 @@ struct FleetSimulation {
   private mutating func fetch(_ index: Int) {
     for (stream, kind) in Self.streams {
       if alive.contains(where: { $0.wanted.contains(stream) }) { wantedAt[stream] = now }
-      guard hosts[index].fetched.contains(stream), !hosts[index].refused.contains(stream) else { continue }
+      guard hosts[index].fetched.contains(stream) else { continue }
       // At times more than are under way at once.
       for _ in 0...(network.random.isOne(of: 5) ? network.random.below(6) : 0) {
         if kind == .poll, hosts[index].machine.admitsFetch(stream) == nil {
@@ -490,7 +482,7 @@ struct FleetSimulation {
 
   private mutating func checkDemand() {
     for (stream, _) in Self.streams where hosts.contains(where: { $0.wanted.contains(stream) }) {
-      guard !hosts.contains(where: { $0.fetched.contains(stream) && !$0.refused.contains(stream) }) else { continue }
+      guard !hosts.contains(where: { $0.fetched.contains(stream) }) else { continue }
       violations.append("\(stream) is wanted, and not fetched")
     }
   }

@@ -16,7 +16,7 @@ extension FleetSizing {
       wait(index, for: machine.deadline)
     case .messageAnswer(_, let answer?, let stream, let leader): machine.compared(stream, with: leader, answer)
     case .interestAnswer(let stream, let isWanted, let isForPoll):
-      if isForPoll, isWanted == true { fetch(stream, by: index) }
+      if isForPoll, machine.isWanted(stream, answer: isWanted) { fetch(stream, by: index) }
       perform(machine.learned(stream, isWanted: isWanted, at: now), by: index)
     case .poll(let stream): poll(stream, by: index)
     case .tick:
@@ -56,9 +56,7 @@ extension FleetSizing {
     case .showInterest(let isShown, let stream, _):
       if isShown { listeners[stream, default: []].insert(index) } else { listeners[stream]?.remove(index) }
     case .store(let batch, _, _, _, _): totals.counts.storedEvents += batch.count
-    case .fetch(true, let stream):
-      let due = hosts[index].polls[stream]?.due
-      if due.map({ $0 <= now }) ?? true { begin(stream, by: index) }
+    case .fetch(true, let stream): begin(stream, by: index)
     case .fetch(false, let stream): hosts[index].polls[stream] = nil
     case .report(.leads): totals.counts.terms += 1
     case .report(.follows), .report(.newEpoch): break

@@ -383,11 +383,10 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private func askInterest(in stream: String, _ decide: @escaping (Bool) -> Void) {
     let subject = FleetSubject.interest(shard: machine.shard(of: stream), stream: stream)
     engine.ask([], to: subject, count: 1, timeout: Self.requestTime) { [weak self] answers in
-      // A client of this host may have come since.
-      let isWanted = answers?.isEmpty == false || self?.machine.isWantedHere(stream) == true
-      decide(isWanted)
-      self?.update { $0.learned(stream, isWanted: answers.map { !$0.isEmpty }, at: $1) }
-      if isWanted { self?.feeds[stream]?.advance() } else { self?.feeds[stream]?.wasRefused() }
+      guard let self else { return decide(false) }
+      let isWanted = answers.map { !$0.isEmpty }
+      decide(machine.isWanted(stream, answer: isWanted))
+      update { $0.learned(stream, isWanted: isWanted, at: $1) }
     }
   }
 
