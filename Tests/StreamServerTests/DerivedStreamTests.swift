@@ -1,3 +1,4 @@
+import Dispatch
 import Events
 import RSocket
 import Reactive
@@ -182,6 +183,23 @@ import Testing
       var read = 50
       while try client.event().data.first != 99 { read += 1 }
       #expect(read < 99)
+    }
+  }
+
+  /// A reload may follow another one before the loop has had a turn.
+  @Test func aChangeHoldsTheBasesOfASourceThatHasJustBegun() async throws {
+    try await withDerivations { harness, derivations in
+      _ = try harness.add("base")
+      let status = SourceStatus()
+      let source = derivations.source("d", of: ["base"], status: status)
+      let isFree = DispatchSemaphore(value: 0)
+      derivations.loop.execute { isFree.wait() }
+      let subscription = source.sink { _ in }
+      let holds = status.derivation?.holds() ?? []
+      isFree.signal()
+      #expect(holds.count == 1)
+      for hold in holds { hold.end() }
+      subscription.cancel()
     }
   }
 

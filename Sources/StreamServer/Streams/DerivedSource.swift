@@ -93,6 +93,7 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
     }
     let former = DerivedPosition(source.checkpoint())
     for reader in readers { reader.attach(at: former?.positions[reader.base.name]) }
+    source.derivation.readers.withLock { $0 = readers }
     source.loop.execute { [self] in begin() }
   }
 
@@ -134,7 +135,6 @@ private final class DerivedSubscription: RetractableSubscription, @unchecked Sen
   /// Begins to read, once the readers are attached.
   private func begin() {
     hasBegun = true
-    source.derivation.readers.withLock { $0 = readers }
     advance()
   }
 
