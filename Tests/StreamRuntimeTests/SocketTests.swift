@@ -27,7 +27,9 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     #expect(loopback.map { InternetAddress($0)?.isLoopback } == [true, true, true, false, false, false, false])
   }
 
-  @Test(arguments: ["127.83.1.9:7878", "[::1]:17878"]) func aServedAddressIsListenedOnOnce(_ text: String) throws {
+  /// No other process of the tests has the port of the one address of IPv6.
+  @Test(arguments: ["\(uniqueAddress())", "[::1]:\(10_000 + getpid() % 20_000)"])
+  func aServedAddressIsListenedOnOnce(_ text: String) throws {
     let address = try #require(InternetAddress(text))
     let first = try TCPSocket.listen(on: address)
     #expect(throws: SystemError("bind", text, code: EADDRINUSE)) { _ = try TCPSocket.listen(on: address).raw }
