@@ -221,24 +221,26 @@ final class ReadingHandler: EventLoop.Handler {
     }
   }
 
+  /// The thread may be interrupted between the calls, so that a later one with a shorter delay is due later.
   @Test func timersRunInOrderAndNeverEarly() async throws {
     try await withRunningLoop { loop in
-      let (early, order): (Bool, [Int]) = await withCheckedContinuation { continuation in
+      typealias Run = (dueFrom: UInt64, dueUntil: UInt64, at: UInt64)
+      let runs: [Run] = await withCheckedContinuation { continuation in
         loop.execute {
-          let start = EventLoop.monotonicNow()
-          var early = false
-          var order: [Int] = []
-          for milliseconds in [30, 10, 20] {
-            _ = loop.schedule(after: .milliseconds(milliseconds)) {
-              early = early || EventLoop.monotonicNow() - start < UInt64(milliseconds) * 1_000_000
-              order.append(milliseconds)
-              if order.count == 3 { continuation.resume(returning: (early, order)) }
+          var runs: [Run] = []
+          for delay in [30, 10, 20] as [UInt64] {
+            let from = EventLoop.monotonicNow() + delay * 1_000_000
+            var until = UInt64.max
+            _ = loop.schedule(after: .milliseconds(delay)) {
+              runs.append((from, until, EventLoop.monotonicNow()))
+              if runs.count == 3 { continuation.resume(returning: runs) }
             }
+            until = EventLoop.monotonicNow() + delay * 1_000_000
           }
         }
       }
-      #expect(!early)
-      #expect(order == [10, 20, 30])
+      #expect(runs.allSatisfy { $0.at >= $0.dueFrom })
+      #expect(zip(runs, runs.dropFirst()).allSatisfy { $0.dueFrom <= $1.dueUntil })
     }
   }
 
