@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import http
 import json
-import socket
 
 import websockets
 from daemon import expect
+from environment import reserve_port
 from web_checks import curl, nginx
 
 STREAM = """
@@ -82,8 +82,8 @@ async def a_websocket_is_subscribed_to_once(daemon):
     """a server of websockets: subprotocol, login, compressed, large and fragmented messages, 503, close frames and its restart"""
     exchange = Exchange()
     options = {"process_request": exchange.admit, "subprotocols": ["v2"], "ping_interval": 1, "ping_timeout": 20}
-    server = await websockets.serve(exchange.serve, "127.0.0.1", 0, **options)
-    port = server.sockets[0].getsockname()[1]
+    port = reserve_port()
+    server = await websockets.serve(exchange.serve, "127.0.0.1", port, **options)
     daemon.stop()
     daemon.start(STREAM.format(port=port), credentials={"login": '{"op":"login",\n"key":"abc"}', "token": "s3cret"})
     first, second = await asyncio.gather(values(daemon, 2004), values(daemon, 2000))
@@ -124,8 +124,7 @@ class Ticker:
 
 async def a_websocket_behind_nginx_is_read(daemon):
     """a WebSocket behind nginx: a redirect, 502 without the server, its read timeout, which pings avoid, and its sudden end"""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        port, behind = one.getsockname()[1], other.getsockname()[1]
+    port, behind = reserve_port(), reserve_port()
     proxy, ticker = PROXY.format(port=port, server=behind), Ticker()
     daemon.stop()
     daemon.start(f"""

@@ -9,6 +9,7 @@ import json
 import pathlib
 import shutil
 import subprocess
+import time
 import urllib.parse
 
 import httpx
@@ -46,8 +47,13 @@ def nginx(daemon, server):
     configuration = daemon.folder / "nginx.conf"
     configuration.write_text(NGINX.format(folder=daemon.folder, server=server))
     program = shutil.which("nginx") or "/usr/sbin/nginx"
+    identity, log = daemon.folder / "nginx.pid", daemon.folder / "nginx.log"
+    identity.unlink(missing_ok=True)
     process = subprocess.Popen([program, "-p", daemon.folder, "-c", configuration], stderr=subprocess.DEVNULL)
     try:
+        while not identity.exists():  # nginx writes it when it listens
+            expect(process.poll() is None, f"nginx has ended: {log.read_text() if log.exists() else ''}")
+            time.sleep(0.01)
         yield
     finally:
         process.kill()
