@@ -226,6 +226,26 @@ import Testing
 
   // MARK: Waiting
 
+  /// A client that asks again and again would otherwise get the same event, or nothing, as fast as it asks.
+  @Test func aRequestAlsoWaitsForAStreamThatHasFinished() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let source = try harness.add("s", Self.isText)
+      source.send([65])
+      let client = try HTTPWireClient(harness)
+      let tag = try #require(try client.fetch("/streams/s")["ETag"])
+      client.get("/streams/s?wait=60s")
+      harness.eventually { harness.server.statistics.subscribers == 1 }
+      source.finish()
+      #expect(try client.response().status == 204)
+      #expect(try client.fetch("/streams/s").text == "A")
+      #expect(try client.fetch("/streams/s?wait=60s", "If-None-Match: \"1\"").text == "A")
+      #expect(try client.fetch("/streams/s?wait=10ms").status == 204)
+      #expect(try client.fetch("/streams/s?wait=10ms", "If-None-Match: \(tag)").status == 304)
+      client.get("/streams/s?wait=60s")
+      #expect(try HTTPWireClient(harness).fetch("/healthz").status == 200 && !client.wire.hasInput)
+    }
+  }
+
   @Test func aRequestWaitsForANewerEvent() async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isText)

@@ -83,8 +83,10 @@ extension HTTPConnection {
     }
     if case .failure(let failure) = completion { throw Rejection(.badGateway, failure.message) }
     let isKnown = event.map { event in condition.map { EntityTag(eventID: event.id).isNamed(by: $0) } ?? true } ?? true
-    if let wait = query.wait, isKnown, completion == nil, !request.isHead {
-      return self.wait(for: stream, request, condition, knownID: event?.id, from: .new, wait)
+    if let wait = query.wait, isKnown, !request.isHead {
+      // At the end of a finished stream, too: a client that asks again and again would otherwise do so without a pause.
+      let start: SubscribeOptions.Start? = completion == nil ? .new : nil
+      return self.wait(for: stream, request, condition, knownID: event?.id, from: start, wait)
     }
     respond(with: event, of: stream, request, isKnown: condition != nil && isKnown)
   }
@@ -126,17 +128,19 @@ extension HTTPConnection {
   }
 
   /// Waits for an event other than `knownID`.
-  /// - Parameter time: the longest wait; nil: the response only waits until a system stream is rendered.
+  /// - Parameters:
+  ///   - start: where a subscription starts; nil: no event will come.
+  ///   - time: the longest wait; nil: the response only waits until a system stream is rendered.
   private func wait(
     for stream: ServedStream, _ request: HTTPRequest, _ condition: String?, knownID: UInt64?,
-    from start: SubscribeOptions.Start, _ time: Duration?
+    from start: SubscribeOptions.Start?, _ time: Duration?
   ) {
     let longest = time ?? StreamQuery.longestWait
     let response = WaitingResponse(
       request, stream.name, condition, knownID: knownID, isForNewer: time != nil,
       deadline: worker.loop.now + UInt64(longest / .nanoseconds(1)), on: self)
     begin(response)
-    response.subscribe(to: stream, from: start)
+    if let start { response.subscribe(to: stream, from: start) }
     if response.isInProgress { response.resume() }
   }
 }

@@ -34,10 +34,10 @@ final class WaitingResponse: Exchange {
     connection.remove(subscription)
     let event = NewestEvent.newest(of: stream).event
     let isKnown = event.map { has($0.id) } ?? false
-    // The system stream was rendered without a newer event.
-    if let event, isKnown, isForNewer, stream.feed != nil {
+    if let event, isKnown, isForNewer {
       knownID = event.id
-      return subscribe(to: stream, from: .after(id: event.id))
+      // The stream has ended, or the system stream was rendered, without a newer event.
+      return stream.feed == nil ? timeIsOver() : subscribe(to: stream, from: .after(id: event.id))
     }
     let isNamed = condition.map { isKnown || EntityTag.isAny($0) && !isForNewer } ?? false
     connection.respond(with: event, of: stream, request, isKnown: isNamed)
