@@ -348,6 +348,26 @@ import Testing
     }
   }
 
+  /// Those that wait in the stream enter it after the client's end.
+  @Test func aKickIsAnsweredWithTheNumberOfValuesThatTheStreamHasOrGets() async throws {
+    try await withServer { harness in
+      let reader = try Self.addLossless(harness)
+      let client = try HTTPWireClient(harness)
+      client.post("/streams/p", Self.twentyLines, Self.lines)
+      harness.eventually { harness.server.statistics.eventsIn == 5 }
+      let administrator = try WireClient.ready(harness.path)
+      administrator.get("$control", options: #"{"kick": 2}"#)
+      _ = try administrator.receive()
+      let response = try client.response()
+      #expect(response.status == 503 && response.text.contains("an operator has ended this connection"))
+      #expect(try client.isAtEnd())
+      reader.send(.requestN(StreamID(1), 0x7FFF_FFFF))
+      let accepted = try #require((1...20).last { response.text.contains("\"accepted\":\($0)}") }, "\(response)")
+      #expect(try reader.events(accepted).last == Array(String(accepted).utf8))
+      #expect(try reader.isSilent())
+    }
+  }
+
   @Test func aStreamThatChangesUnderARequest() async throws {
     try await withServer { harness in
       try harness.addPublished("removed")

@@ -56,7 +56,7 @@ import Synchronization
   var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
   /// Responses that wait for metrics.
   private var waitingForMetrics: [MetricsCache.Key: [MetricsResponse]] = [:]
-  private var isStopping = false
+  private(set) var isStopping = false
   /// Called once the last connection is closed.
   private var stopped: (@Sendable () -> Void)?
 

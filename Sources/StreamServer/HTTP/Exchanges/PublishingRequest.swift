@@ -256,7 +256,8 @@ final class PublishingRequest: Exchange {
     abandon("\"\(stream.name)\" was full for \(times.fullTime.components.seconds) s")
   }
 
-  /// Withdraws the values that wait for room: the answer says exactly how many are in the stream.
+  /// Withdraws the values that the stream was not given: the answer says exactly how many are in the stream, or wait in
+  /// it for room.
   private func abandon(_ sentence: String, isLast: Bool = false) {
     let withdrawn = publication.source.withdraw(publication.queue)
     count -= UInt64(withdrawn.count)
@@ -267,9 +268,13 @@ final class PublishingRequest: Exchange {
 
   override func refuse(_ sentence: String) { abandon(sentence, isLast: true) }
 
-  /// Values that wait in the stream are lost.
+  /// Values that wait in the stream are lost if the daemon stops.
   override func stop(_ reason: String) {
-    end(Rejection(.serviceUnavailable, reason), isLost: true)
+    if connection.worker.isStopping {
+      end(Rejection(.serviceUnavailable, reason), isLost: true)
+    } else {
+      abandon(reason, isLast: true)
+    }
     connection.finishClosing()
   }
 
