@@ -134,6 +134,10 @@ extension ConnectionMachine {
     }
     if phase == .awaitingSetup {
       guard length <= Self.maximumSetupBytes else {
+        // The head of a TLS record: a handshake (22), of version 3.x.
+        if length >> 8 == 0x1603 {
+          throw ProtocolViolation(.invalidSetup, "the client speaks TLS, and this port does not")
+        }
         throw ProtocolViolation(
           .invalidSetup, "the first frame must be SETUP, with at most \(Self.maximumSetupBytes) bytes")
       }

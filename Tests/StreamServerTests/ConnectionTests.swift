@@ -47,8 +47,20 @@ import Testing
   @Test func aMalformedFirstFrameIsInvalidSetup() async throws {
     try await withBystander { (harness) throws in
       let client = try WireClient(harness.path)
-      client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC])  // as TLS begins
+      client.send([1, 0, 0, 2, 0, 1, 0, 1, 0xFC])
       try expectEnd(client, .invalidSetup)
+    }
+  }
+
+  @Test func aClientThatSpeaksTLSIsToldThatThePortDoesNotAndTheJournalHasItsAddress() async throws {
+    try await withBystander { (harness) throws in
+      let client = try HTTPWireClient(try harness.listenOnTCP()).wire
+      client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC])
+      try expectEnd(client, .invalidSetup, "the client speaks TLS, and this port does not")
+      guard case .clientDropped(_, let reason)? = harness.reports.last else {
+        return #expect(Bool(false), "not reported")
+      }
+      #expect(reason.hasPrefix("the client speaks TLS, and this port does not, from 127."), "\(reason)")
     }
   }
 

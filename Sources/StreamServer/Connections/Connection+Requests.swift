@@ -78,7 +78,13 @@ extension Connection {
 
   /// Reports why the connection ends.
   func drop(_ reason: String) {
-    worker.report(.clientDropped(identity, reason: reason))
+    worker.report(.clientDropped(identity, reason: reason + origin(of: identity)))
+  }
+
+  /// The address of a client that nothing else identifies, for the end of a sentence about it.
+  private func origin(of identity: ClientIdentity) -> String {
+    guard identity.credentials == nil, identity.token == nil else { return "" }
+    return TCPSocket.peerAddress(of: socket.raw).map { ", from \($0)" } ?? ""
   }
 
   func refuse(_ request: RequestID, _ refusal: Refusal) {
@@ -87,14 +93,12 @@ extension Connection {
     report(refusal)
   }
 
-  /// Reports a refusal, with the address of a client that nothing else identifies.
+  /// Reports a refusal.
   /// - Parameter isWithoutToken: whether the connection's token belongs to an earlier request, and not to this one.
   func report(_ refusal: Refusal, isWithoutToken: Bool = false) {
     var identity = identity
     if isWithoutToken { identity.token = nil }
-    let isKnown = identity.credentials != nil || identity.token != nil
-    let address = isKnown ? nil : TCPSocket.peerAddress(of: socket.raw)
-    let reason = refusal.failure.sentence + (address.map { ", from \($0)" } ?? "")
+    let reason = refusal.failure.sentence + origin(of: identity)
     worker.report(.clientRefused(identity, stream: refusal.stream, reason: reason))
   }
 
