@@ -54,6 +54,16 @@ import Testing
     }
   }
 
+  @Test(arguments: [5, 7]) func twoLengthsOfABodyAreAFailureUnlessTheyAreTheSame(other: Int) async throws {
+    try await withSourceThread { thread in
+      async let fetched = thread.fetch("http://\(place)/")
+      let peer = try await listener.accept()
+      _ = try await request(peer)
+      try await peer.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: \(other)\r\n\r\nabcde")
+      #expect(try await fetched.failure == (other == 5 ? nil : "the response has two different Content-Length fields"))
+    }
+  }
+
   @Test func aProxyWhoseAnswerDoesNotEndFailsAndHoldsUpNobody() async throws {
     try await withSourceThread { thread in
       let proxy = HTTPProxy(url: "http://\(place)")

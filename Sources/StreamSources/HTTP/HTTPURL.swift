@@ -23,14 +23,25 @@ public struct HTTPQueryItem: Sendable, Equatable {
           UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
           UInt8(ascii: "~"):
           bytes.append(byte)
-        default:
-          let digits = Array("0123456789abcdef".utf8)
-          bytes += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+        default: bytes += byte.percentEncoded
         }
       }
       return String(decoding: bytes, as: UTF8.self)
     }
     return encoded(name) + "=" + encoded(value)
+  }
+}
+
+extension UInt8 {
+  fileprivate var percentEncoded: [UInt8] {
+    let digits = Array("0123456789abcdef".utf8)
+    return [UInt8(ascii: "%"), digits[Int(self >> 4)], digits[Int(self & 15)]]
+  }
+
+  /// Whether a URL cannot contain this ASCII character (RFC 3986, section 2), except for a space and `%`. libcurl encodes
+  /// spaces and other bytes; a `%` may be that of an encoded one.
+  fileprivate var isExcludedFromURLs: Bool {
+    self < 0x20 || self == 0x7F || "\"<>\\^`{|}".utf8.contains(self)
   }
 }
 
@@ -74,7 +85,9 @@ struct HTTPURL: Equatable, Sendable {
   ///     percent-encoded, whether they are UTF-8 or not.
   /// - Throws: as for a text.
   init(_ location: FieldValue, relativeTo base: HTTPURL?, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
-    let text = location.bytes.map { CChar(bitPattern: $0) } + [0]
+    let bytes =
+      base == nil ? location.bytes : location.bytes.flatMap { $0.isExcludedFromURLs ? $0.percentEncoded : [$0] }
+    let text = bytes.map { CChar(bitPattern: $0) } + [0]
     guard let url = unsafe curl_url() else { throw HTTPFailure("out of memory") }
     defer { unsafe curl_url_cleanup(url) }
     if let base { unsafe curl_url_set(url, CURLUPART_URL, base.string, 0) }

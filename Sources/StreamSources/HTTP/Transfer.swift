@@ -415,6 +415,11 @@ import StreamRuntime
     var status = 0
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     guard status >= 200 || status == 101 && request.offer != nil else { return true }
+    // Which of them is right cannot be known (RFC 9112, section 6.3); libcurl would take the last one.
+    guard Set(fields("Content-Length").map(\.text)).count <= 1 else {
+      refusal = HTTPFailure("the response has two different Content-Length fields")
+      return false
+    }
     var head = UpstreamResponse(
       status: status, url: hop.string, contentLength: field("Content-Length").flatMap { Int($0.text) },
       contentType: field("Content-Type")?.text, entityTag: field("ETag"), lastModified: field("Last-Modified"),
