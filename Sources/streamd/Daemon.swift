@@ -164,7 +164,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     for listener in passed.listeners { server.listen(on: OwnedDescriptor(listener.descriptor)) }
     if names.isEmpty {
       names = [configuration.socket]
-      server.listen(on: try UnixSocket.listen(at: configuration.socket, mode: configuration.mode))
+      server.listen(on: try ListeningSockets.listen(at: configuration.socket, mode: configuration.mode))
       ownSocket = configuration.socket
     }
     try sockets.begin(configuration.listen)

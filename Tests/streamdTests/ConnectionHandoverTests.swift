@@ -44,7 +44,7 @@ import Testing
     daemon.listener = nil
     defer { daemon.listener = listener }
     #expect(try await daemon.startAndEnd(keptStream(keep: "memory")) == 71)
-    #expect(daemon.logs("streamd cannot start: bind"))
+    #expect(daemon.logs("streamd cannot start: cannot listen on"))
   }
 
   @Test func aProcessThatEndsBeforeItIsReadyLeavesTheConnectionsToTheNext() async throws {

@@ -50,6 +50,25 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
 }
 
 @Suite(.timeLimit(.minutes(10))) struct ListeningTests {
+  @Test func aSocketInUseIsRefusedWithTheReason() throws {
+    let folder = try TemporaryFolder()
+    mkdir(folder.path("d"), 0o700)
+    close(open(folder.path("f"), O_CREAT | O_WRONLY, 0o600))
+    let served = try UnixSocket.listen(at: folder.path("s"), mode: 0o600)
+    for (name, reason) in [
+      ("d", "it is a directory"), ("f", "it is not a socket"), ("s", "another process listens on it"),
+    ] {
+      let path = folder.path(name)
+      do {
+        _ = try ListeningSockets.listen(at: path, mode: 0o600).raw
+        Issue.record("\(name) was replaced")
+      } catch {
+        #expect("\(error)" == "cannot listen on \(path): \(reason)")
+      }
+    }
+    _ = served.raw
+  }
+
   private let ticks = keptStream("ticks", keep: "memory")
 
   /// That of its socket in the manager.

@@ -130,6 +130,7 @@ extension ConfigurationTable {
       return nil
     }
     let certificate = file("client_certificate", label: "CERTIFICATE")
+    guard certificate != nil || hasKey else { return nil }
     let key = file(hasKey ? "client_key" : "client_certificate", label: "PRIVATE KEY")
     return certificate.flatMap { certificate in key.map { (certificate, $0) } }
   }

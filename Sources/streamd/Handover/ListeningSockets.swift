@@ -25,6 +25,28 @@ final class ListeningSockets {
         }
       description = "cannot listen on \(address): \(reason)"
     }
+
+    /// - Parameter path: is in use.
+    fileprivate init(_ path: String) {
+      var status = stat()
+      let kind = unsafe lstat(path, &status) == 0 ? status.st_mode & S_IFMT : S_IFSOCK
+      let reason =
+        switch kind {
+        case S_IFSOCK: "another process listens on it"
+        case S_IFDIR: "it is a directory"
+        default: "it is not a socket"
+        }
+      description = "cannot listen on \(path): \(reason)"
+    }
+  }
+
+  /// Listens on the daemon's Unix socket.
+  static func listen(at path: String, mode: mode_t) throws -> OwnedDescriptor {
+    do throws(SystemError) {
+      return try UnixSocket.listen(at: path, mode: mode)
+    } catch {
+      throw error.code == EADDRINUSE ? Refusal(path) : error
+    }
   }
 
   private let server: StreamServer
