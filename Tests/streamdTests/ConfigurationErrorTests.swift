@@ -72,6 +72,15 @@ struct ConfigurationErrorTests {
     #expect(try #require(sentences.first).hasPrefix("test.toml:2:11: "))
   }
 
+  /// toml++ would give a part of a quoted name twice.
+  @Test func twoTablesOfOneNameAreAnError() throws {
+    for (name, shown) in [("a", " 'streams.a'"), ("\"home/door\"", "")] {
+      let table = "[streams.\(name)]\n"
+      let sentence = try #require(errors("\(table)publish = true\n\(table)").first)
+      #expect(sentence.hasPrefix("test.toml:3:1: ") && sentence.hasSuffix("cannot redefine existing table\(shown)"))
+    }
+  }
+
   @Test func deeplyNestedKeysAreRefused() {
     let deep = String(repeating: "a.", count: 257) + "a = 1"
     #expect(errors("\n" + deep) == ["test.toml:2:1: this line has more than 256 dots"])

@@ -216,13 +216,21 @@ toml_outcome failure(std::string_view message, unsigned line, unsigned column) n
   return {nullptr, 0, copied(message), line, column};
 }
 
+/// Without the name of a table or key that is there twice, if it is quoted: toml++ repeats a part of it.
+std::string_view described(const toml::parse_error &error) noexcept {
+  const std::string_view text = error.description();
+  const size_t mistake = text.find("cannot redefine existing ");
+  const size_t name = mistake == text.npos ? text.npos : text.find(" '", mistake);
+  return name == text.npos || text.find('"', name) == text.npos ? text : text.substr(0, name);
+}
+
 }  // namespace
 
 struct toml_outcome toml_read(const char *text, size_t length) {
   try {
     return success(json_of(std::string_view(text, length)));
   } catch (const toml::parse_error &error) {
-    return failure(error.description(), error.source().begin.line, error.source().begin.column);
+    return failure(described(error), error.source().begin.line, error.source().begin.column);
   } catch (const SyntaxError &mistake) {
     return failure(mistake.message, mistake.line, mistake.column);
   } catch (...) {
