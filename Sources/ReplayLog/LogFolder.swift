@@ -146,7 +146,7 @@ import Glibc
     let code = posix_fallocate(descriptor, 0, byteCount)
     guard code == 0 else {
       close(descriptor)
-      throw Self.outOfReach("\(byteCount >> 20) MiB cannot be allocated: \(reason(code))")
+      throw Self.outOfReach("\(max(1, byteCount >> 20)) MiB cannot be allocated: \(reason(code))")
     }
     guard let region = MappedRegion(adopting: descriptor) else { throw Self.outOfReach("its file cannot be mapped") }
     let log = EventLog(

@@ -53,11 +53,11 @@ extension HTTPConnection {
     var encodings: [EventEncoding] = []
     for stream in streams {
       let type = stream.configuration.type
-      guard let encoding = EventEncoding(format, EventEncoding.Content(ofType: type), hasEnvelope: query.ids) else {
-        throw Rejection(
-          .notAcceptable,
-          "events of \"\(stream.name)\" are \(type)"
-            + (format == .raw ? ": ids=1 does not go with as=raw" : query.ids ? "" : ": add ids=1"))
+      let content = EventEncoding.Content(ofType: type)
+      guard let encoding = EventEncoding(format, content, hasEnvelope: query.ids) else {
+        let other = EventEncoding(format, content, hasEnvelope: !query.ids)
+        let hint = other == nil ? "" : query.ids ? ": ids=1 does not go with it" : ": add ids=1"
+        throw Rejection(.notAcceptable, "events of \"\(stream.name)\" are \(type)\(hint)")
       }
       encodings.append(encoding)
     }
