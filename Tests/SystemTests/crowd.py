@@ -136,17 +136,24 @@ class Publisher(Client):
         super().__init__(path)
         self.number = self.credit = 0
         self.is_done = False
-        request = struct.pack(">I", UNLIMITED) + routed(name, b"0")
-        self.socket.sendall(frame(1, REQUEST_CHANNEL, METADATA, request))
+        self.output = bytearray(frame(1, REQUEST_CHANNEL, METADATA, struct.pack(">I", UNLIMITED) + routed(name, b"0")))
+
+    def send(self):
+        """Sends what there is room for: between two processes of the daemon nobody reads."""
+        try:
+            while self.output:
+                del self.output[:self.socket.send(self.output)]
+        except OSError:
+            pass  # of a connection that has ended, `read` finds it
 
     def publish(self):
-        if self.credit > 0:
+        if self.credit > 0 and not self.output:
             self.credit -= 1
             self.number += 1
-            self.socket.sendall(frame(1, PAYLOAD, NEXT, b"%d" % self.number))
+            self.output += frame(1, PAYLOAD, NEXT, b"%d" % self.number)
 
     def complete(self):
-        self.socket.sendall(frame(1, PAYLOAD, COMPLETE, b""))
+        self.output += frame(1, PAYLOAD, COMPLETE, b"")
 
     def receive(self, kind, flags, body):
         super().receive(kind, flags, body)
@@ -172,6 +179,7 @@ def main():
             client.read()
             if client.mistake:
                 ready.unregister(client.socket)
+        publisher.send()
         now = time.monotonic()
         if not has_started and all(subscriber.number is not None or subscriber.mistake for subscriber in subscribers):
             has_started = True
