@@ -138,7 +138,7 @@ struct FeedEntries {
     case .repeated: entry(.eventsMissed, .debug, "events missed: \(reason)")
     case .many(let count, let last):
       entry(.eventsMissed, .warning, "events missed \(times(count)) in the last minute, last: \(last)")
-    case .ended(let count): entry(.eventsMissed, .info, "reads all events again; it had missed some \(times(count))")
+    case .ended(let count): entry(.eventsMissed, .info, "misses no event any more; it had missed some \(times(count))")
     }
   }
 

@@ -96,9 +96,15 @@ final class LogStore {
   static func remark(on configuration: Configuration) -> String? {
     let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
-    guard !names.isEmpty, unsafe access(path, F_OK) != 0, let obstacle = obstacle(toMaking: path) else { return nil }
-    return "\(path) does not exist and cannot be created (\(obstacle)), but is required for keep = \"disk\" of: "
-      + names.joined(separator: ", ")
+    var status = stat()
+    let fault: String? =
+      if unsafe stat(path, &status) == 0 {
+        status.st_mode & S_IFMT == S_IFDIR ? nil : "is not a directory"
+      } else {
+        obstacle(toMaking: path).map { "does not exist and cannot be created (\($0))" }
+      }
+    guard !names.isEmpty, let fault else { return nil }
+    return "\(path) \(fault), but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
   }
 
   /// The reason why this user cannot make a directory; nil: there is none.

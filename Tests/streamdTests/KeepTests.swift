@@ -466,6 +466,8 @@ import Testing
     let obstacle = "does not exist and cannot be created (No such file or directory)"
     #expect(
       missing.output.contains("\(folder.path)/none/state \(obstacle), but is required for keep = \"disk\" of: a\n"))
+    try folder.write([], to: "file")
+    #expect(try await check("file").output.contains("/file is not a directory, but is required for keep"))
     for state in ["state", "state/", "."] {
       let made = try await check(state)
       #expect(made.status == 0 && !made.output.contains("is required"), "\(made.output)")
