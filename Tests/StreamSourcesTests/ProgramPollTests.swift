@@ -140,8 +140,10 @@ import Testing
         whole, form: .whole(maximumBytes: 1024), timeout: isSlow ? .milliseconds(60) : .seconds(60), on: thread
       ).subscribe(taker)
       #expect(await taker.next(1) == ["fine"])
-      #expect(sentences == [sentence, sentence])
-      #expect(reports.withLock { $0.contains(.recovered(afterFailures: 2)) })
+      // On a busy machine the run that ends well may take too long, too.
+      let failed = sentences
+      #expect(Set(failed) == [sentence] && (isSlow ? failed.count >= 2 : failed.count == 2), "\(failed)")
+      #expect(reports.withLock { $0.contains(.recovered(afterFailures: failed.count)) })
       taker.cancel()
     }
   }
