@@ -23,8 +23,8 @@ extension FleetShard {
     return [show] + settle(stream) + askAgain(stream, at: now) + tell(stream, at: now)
   }
 
-  /// - Parameter isWanted: whether any other host wants the stream; nil: none has answered. A broker says at once if none
-  ///   listens, so that a host may hang, and others with demand have not been asked in its place.
+  /// - Parameter isWanted: whether any other host wants the stream; nil: none has answered in time.
+  ///   A broker says at once if none listens: one that hangs may have been asked in the place of another one.
   func learn(_ stream: SharedStream, isWanted: Bool?, at now: UInt64) -> [Action] {
     guard isLed(stream) else { return [] }
     if let isWanted {
@@ -49,7 +49,7 @@ extension FleetShard {
   }
 
   /// Tells the leader again what this host wants: it may have asked while this host did not hear it.
-  /// - Parameter isOther: whether this is another leader. The same one is told once in `repetition`.
+  /// - Parameter isOther: whether this is another leader than before. The same leader is told once in `repetition` at most.
   func tellAgain(isOther: Bool = false, at now: UInt64) -> [Action] {
     for stream in streams.values where stream.isWantedHere {
       stream.tellAt = isOther ? now : max(now, stream.mayTellAt)

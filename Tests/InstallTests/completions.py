@@ -171,7 +171,7 @@ def values_are_offered(installation):
 def addresses_are_one_word(installation):
     """bash offers commands and values after an address, which it splits at its colons"""
     commands = commands_of(installation)
-    # Where no daemon of this machine listens.
+    # No daemon of this machine listens there.
     for address in (["127.0.0.1", ":", "1"], ["[", "::", "1]", ":", "1"], ["unix", ":", "/nowhere"]):
         for option in (["--socket"], ["--socket", "="]):
             words = ["streamctl", *option, *address]

@@ -348,7 +348,7 @@ import Testing
     }
   }
 
-  /// Those that wait in the stream enter it after the client's end.
+  /// The values that wait in the stream enter it after the client has gone.
   @Test func aKickIsAnsweredWithTheNumberOfValuesThatTheStreamHasOrGets() async throws {
     try await withServer { harness in
       let reader = try Self.addLossless(harness)
