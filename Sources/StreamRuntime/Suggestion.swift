@@ -1,10 +1,10 @@
-/// The element of `names` nearest to `typed`: an edit distance of at most two, as of two swapped letters, or one in a
-/// short word. The alphabetically first of equally near ones.
+/// The element of `names` nearest to `typed`: an edit distance of at most two, as of two swapped letters, or one if either
+/// word is short. The alphabetically first of equally near ones.
 package func nearest(to typed: String, among names: Set<String>) -> String? {
   guard typed.utf8.count <= 60 else { return nil }
-  let distances = names.sorted().map { (name: $0, distance: editDistance(Array(typed.utf8), Array($0.utf8))) }
-  guard let best = distances.min(by: { $0.distance < $1.distance }) else { return nil }
-  return best.distance <= (typed.utf8.count < 4 ? 1 : 2) ? best.name : nil
+  return names.sorted().map { (name: $0, distance: editDistance(Array(typed.utf8), Array($0.utf8))) }
+    .filter { $0.distance <= (min(typed.utf8.count, $0.name.utf8.count) < 4 ? 1 : 2) }
+    .min { $0.distance < $1.distance }?.name
 }
 
 /// The number of bytes to insert, delete or replace to turn `first` into `second`. Source: Wagner and Fischer, with one

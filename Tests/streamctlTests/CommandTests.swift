@@ -188,6 +188,7 @@ import Testing
     ("lst", "unknown command lst; did you mean \"list\"?"),
     ("stauts --help", "unknown command stauts; did you mean \"status\"?"),
     ("sub x --formt raw", "unknown option --formt; did you mean \"--format\"?"),
+    ("nope", "unknown command nope; see streamctl --help"),
     ("frobnicate", "unknown command frobnicate; see streamctl --help"),
     ("--frobnicate", "unknown option --frobnicate; see streamctl --help"),
     ("check x --bad", "unknown option --bad; see streamctl --help"),
