@@ -220,6 +220,28 @@ import Testing
     }
   }
 
+  @Test func aFloodOnStandardErrorLeavesItsThreadToOthers() async throws {
+    try await withSourceThread { thread in
+      func processorTime() async -> Duration {
+        await withCheckedContinuation { continuation in
+          thread.loop.execute {
+            var time = timespec()
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+            continuation.resume(returning: .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec))
+          }
+        }
+      }
+      let taker = Taker(.max(1))
+      program("yes >&2", on: thread).subscribe(taker)
+      while said.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+      let (start, spent) = (ContinuousClock.now, await processorTime())
+      try await Task.sleep(for: .milliseconds(300))
+      let share = (await processorTime() - spent) / (ContinuousClock.now - start)
+      #expect(share < 0.5)
+      taker.cancel()
+    }
+  }
+
   // MARK: Failing
 
   @Test(arguments: [

@@ -30,6 +30,8 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   /// Bytes of standard error read in one turn: each line costs a check of the journal's flood limit, while other
   /// sources wait.
   private static let errorBytes = 4 << 10
+  /// A flood of lines takes at most a fifth of the thread's time. The program waits in its writes then.
+  private static let errorPause: UInt64 = 4
   /// How often the rest of a group is checked: the system does not report its end.
   private static let lookPause = Duration.milliseconds(20)
   /// How long another process may take to reap a killed orphan. Most are gone at the next check.
@@ -62,7 +64,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     id = launch.id
     grace = configuration.grace
     output = ProgramPipe(launch.output, pieceBytes: Self.outputBytes, on: thread.loop)
-    errors = ProgramPipe(launch.errors, pieceBytes: Self.errorBytes, on: thread.loop)
+    errors = ProgramPipe(launch.errors, pieceBytes: Self.errorBytes, pause: Self.errorPause, on: thread.loop)
     process = launch.process
     self.thread = thread
     self.handler = handler

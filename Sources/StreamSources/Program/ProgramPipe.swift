@@ -19,11 +19,15 @@ import StreamRuntime
   private var bytesLeft: Int?
 
   private let pieceBytes: Int
+  private let pause: UInt64
 
-  /// - Parameter pieceBytes: maximum bytes read in one turn of the loop.
-  init(_ descriptor: consuming OwnedDescriptor, pieceBytes: Int, on loop: EventLoop) {
+  /// - Parameters:
+  ///   - pieceBytes: maximum bytes read in one turn of the loop.
+  ///   - pause: how long nothing is read after a piece, as a multiple of the time that the piece took.
+  init(_ descriptor: consuming OwnedDescriptor, pieceBytes: Int, pause: UInt64 = 0, on loop: EventLoop) {
     self.descriptor = descriptor
     self.pieceBytes = pieceBytes
+    self.pause = pause
     self.loop = loop
   }
 
@@ -55,11 +59,25 @@ import StreamRuntime
   /// Reads all that `limitToWhatIsThere` admits, now.
   func readWhatIsThere() {
     limitToWhatIsThere()
-    while !isAtEnd { descriptorIsReady() }
+    while !isAtEnd { readPiece() }
   }
 
-  /// Reads a piece.
-  func descriptorIsReady(_ readiness: EventLoop.Readiness = .readable) {
+  func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    let start = EventLoop.monotonicNow()
+    readPiece()
+    guard pause > 0, registration != nil else { return }
+    rest()
+    watch(after: .nanoseconds(pause &* (EventLoop.monotonicNow() &- start)))
+  }
+
+  private func watch(after delay: Duration) {
+    _ = loop.schedule(after: delay) { [weak self] in
+      // At the kernel's limit of watches it is tried again.
+      do throws(SystemError) { try self?.watch() } catch { self?.watch(after: .seconds(1)) }
+    }
+  }
+
+  private func readPiece() {
     let size = min(pieceBytes, bytesLeft ?? .max)
     unsafe withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { buffer in
       let count = unsafe read(descriptor.raw, buffer.baseAddress, size)
