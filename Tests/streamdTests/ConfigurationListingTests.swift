@@ -163,7 +163,7 @@ import Testing
 
   @Test func aRefusedReloadIsShownUntilTheFilesAreCorrect() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(keptStream(keep: "no"))
+    try await daemon.start(keptStream(keep: "no"))
     let connection = try StreamConnection(socket: daemon.folder.path("s"))
     var reports = connection.stream("$config").values.makeAsyncIterator()
     func report() async throws -> ConfigurationReport {
@@ -172,11 +172,11 @@ import Testing
     }
     let first = try await report()
     #expect(first.error == nil && first.text.contains("\n[streams.s]\n") && first.restartKeys == nil)
-    try daemon.reload("[streams.s]\ntimer = { evry = \"1s\" }\n")
+    try await daemon.reload("[streams.s]\ntimer = { evry = \"1s\" }\n")
     let second = try await report()
     #expect(second.text == first.text && second.readAt ?? 0 > first.readAt ?? 0)
     #expect(second.error?.hasPrefix("\(daemon.folder.path("streamd.toml")):5: streams.s.timer") == true)
-    try daemon.reload("workers = 3\n" + keptStream("t", keep: "no"))
+    try await daemon.reload("workers = 3\n" + keptStream("t", keep: "no"))
     let third = try await report()
     #expect(third.error == nil && third.text.contains("\n[streams.t]\n") && third.restartKeys == ["server.workers"])
     connection.close()
@@ -185,7 +185,7 @@ import Testing
 
   @Test func streamctlReportsTheOutcomeOfAReload() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(keptStream(keep: "no"))
+    try await daemon.start(keptStream(keep: "no"))
     func reload(_ streams: String) async throws -> (code: CInt, errors: String) {
       try daemon.write(streams)
       let process = try ChildProcess(

@@ -44,24 +44,24 @@ import Testing
     daemon.listener = nil
     defer { daemon.listener = listener }
     #expect(try await daemon.startAndEnd(keptStream(keep: "memory")) == 71)
-    #expect(daemon.logs("streamd cannot start: cannot listen on"))
+    #expect(try await daemon.logs("streamd cannot start: cannot listen on"))
   }
 
   @Test func aProcessThatEndsBeforeItIsReadyLeavesTheConnectionsToTheNext() async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     var reader = try await Reader(daemon)
     try await handOver(daemon)
     try await startInVain(daemon)
-    #expect(daemon.logs("1 connection restored"))
-    try daemon.start(keptStream(keep: "memory"))
-    #expect(daemon.logs("1 connection restored"))
+    #expect(try await daemon.logs("1 connection restored"))
+    try await daemon.start(keptStream(keep: "memory"))
+    #expect(try await daemon.logs("1 connection restored"))
     for _ in 0..<20 {
       let last = reader.lastID
       #expect(await reader.next() == last + 1)
     }
-    try daemon.eventually("the manager keeps them no longer") {
+    try await daemon.eventually("the manager keeps them no longer") {
       daemon.manager?.kept.contains { $0.name.hasPrefix("kept-connections") } == false
     }
     #expect(daemon.keptLogs == ["kept-log-0"])
@@ -75,7 +75,7 @@ import Testing
     try daemon.makeListener()
     // Connections share a loop by fours, and are saved loop by loop: the streams tell them apart, by their ids.
     let streams = ["a", "b", "c"].map { keptStream($0, keep: "memory") }.joined()
-    try daemon.start("workers = 1\n" + streams)
+    try await daemon.start("workers = 1\n" + streams)
     var readers: [Reader] = []
     for stream in ["a", "b", "c"] { readers.append(try await Reader(daemon, stream)) }
     try await handOver(daemon)
@@ -89,9 +89,9 @@ import Testing
     try #require(single.count == 3)
     for index in [2, 0] { manager.keep(single[index], as: "kept-connections-by-16-at-\(index)") }
     close(single[1])
-    try daemon.start("workers = 1\n" + streams)
-    #expect(daemon.logs("2 connections restored"))
-    #expect(daemon.logs("1 of 3 connections closed: their descriptors are missing"))
+    try await daemon.start("workers = 1\n" + streams)
+    #expect(try await daemon.logs("2 connections restored"))
+    #expect(try await daemon.logs("1 of 3 connections closed: their descriptors are missing"))
     var served = 0
     for index in readers.indices {
       let last = readers[index].lastID
@@ -102,7 +102,7 @@ import Testing
       readers[index].connection.close()
     }
     #expect(served == 2)
-    try daemon.eventually("the manager keeps them no longer") {
+    try await daemon.eventually("the manager keeps them no longer") {
       !manager.kept.contains { $0.name.hasPrefix("kept-connections") }
     }
   }
@@ -112,23 +112,23 @@ import Testing
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
     try daemon.makeListener()
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     var readers: [Reader] = []
     for _ in 0..<3 { readers.append(try await Reader(daemon)) }
     try await handOver(daemon)
     let state = try #require(manager.kept.first { $0.name == "kept-connections-state" }).descriptor
     #expect(pwrite(state, [9], 1, 7) == 1)
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     let sentence =
       "3 connections (uid \(getuid()): 3) closed, as their saved state is not used: its format is version 9"
-    #expect(daemon.logs(sentence))
+    #expect(try await daemon.logs(sentence))
     // Their events are there.
     for index in readers.indices {
       #expect(await readers[index].next() == nil)
       readers[index].connection.close()
     }
     #expect(try await daemon.events(1)[0].id ?? 0 <= readers[0].lastID)
-    try daemon.eventually("the manager keeps them no longer") {
+    try await daemon.eventually("the manager keeps them no longer") {
       !manager.kept.contains { $0.name.hasPrefix("kept-connections") }
     }
   }
@@ -136,12 +136,12 @@ import Testing
   @Test func connectionsAreClosedAfterThreeFailedProcesses() async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     var reader = try await Reader(daemon)
     try await handOver(daemon)
     for _ in 0..<3 { try await startInVain(daemon) }
-    try daemon.start(keptStream(keep: "memory"))
-    #expect(daemon.logs("1 of 1 connection closed: 3 processes ended before they served them"))
+    try await daemon.start(keptStream(keep: "memory"))
+    #expect(try await daemon.logs("1 of 1 connection closed: 3 processes ended before they served them"))
     #expect(await reader.next() == nil)
     reader.connection.close()
   }
@@ -151,14 +151,14 @@ import Testing
   ) async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     var readers: [Reader] = []
     for _ in 0..<60 { readers.append(try await Reader(daemon)) }
     try await handOver(daemon)
     if limit == "max_connections" {
-      try daemon.start("max_connections = 25\n" + keptStream(keep: "memory"))
+      try await daemon.start("max_connections = 25\n" + keptStream(keep: "memory"))
     } else {
-      try daemon.start(keptStream(keep: "memory"), commands: "ulimit -n 100")
+      try await daemon.start(keptStream(keep: "memory"), commands: "ulimit -n 100")
     }
     var served = 0
     for index in readers.indices {
@@ -166,9 +166,9 @@ import Testing
       readers[index].connection.close()
     }
     if limit == "max_connections" { #expect(served == 25) } else { #expect(served > 0 && served < 60) }
-    #expect(daemon.logs("\(served) connections restored"))
+    #expect(try await daemon.logs("\(served) connections restored"))
     #expect(
-      daemon.logs(
+      try await daemon.logs(
         "\(60 - served) of 60 connections closed: no more than \(served) fit (max_connections, LimitNOFILE=)"))
   }
 
@@ -177,19 +177,19 @@ import Testing
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
     let open = keptStream("t", keep: "no")
-    try daemon.start(keptStream(keep: "memory") + open)
+    try await daemon.start(keptStream(keep: "memory") + open)
     var reader = try await Reader(daemon)
     let other = CreditProbe()
     reader.connection.stream("t", options: .init(from: .new)).subscribe(other)
     other.request(1)
     #expect(await other.next().id != nil)
     try await handOver(daemon)
-    try daemon.start(keptStream(keep: "memory") + open + "read = [\"uid:4000000000\"]\n")
+    try await daemon.start(keptStream(keep: "memory") + open + "read = [\"uid:4000000000\"]\n")
     other.request(1)
     #expect(await other.next().id == nil)
     let last = reader.lastID
     #expect(await reader.next() == last + 1)
-    try daemon.eventually("the refusal is reported") {
+    try await daemon.eventually("the refusal is reported") {
       daemon.log.contains(": refused: uid \(getuid()) may not read \"t\"")
     }
     reader.connection.close()

@@ -26,13 +26,8 @@ protocol LoggingDaemon {
 extension LoggingDaemon {
   /// Waits until its log has the text.
   /// - Returns: whether it has.
-  func logs(_ text: String) -> Bool {
-    let deadline = hangDeadline()
-    while !log.contains(text) {
-      guard EventLoop.monotonicNow() < deadline else { return false }
-      usleep(2000)
-    }
-    return true
+  func logs(_ text: String) async throws -> Bool {
+    try await eventually { log.contains(text) }
   }
 }
 
@@ -50,7 +45,7 @@ final class DaemonProcess: LoggingDaemon, Sendable {
   ///   - configuration: begins in the table of `ticks`.
   ///   - server: keys of `[server]`.
   ///   - environment: `NAME=value`, on top of the tests' own; behind them maybe a command that runs the program.
-  init(_ configuration: String, server: String = "", environment: [String] = []) throws {
+  init(_ configuration: String, server: String = "", environment: [String] = []) async throws {
     folder = try TemporaryFolder()
     let text = """
       [server]
@@ -64,11 +59,7 @@ final class DaemonProcess: LoggingDaemon, Sendable {
     process = try ChildProcess(
       "env", environment + [ChildProcess.built("streamd"), "--config", folder.path("streamd.toml")],
       errors: .file(folder.path("log")))
-    let deadline = hangDeadline()
-    while !log.contains(" serves ") {
-      guard EventLoop.monotonicNow() < deadline else { throw SystemError("streamd", log, code: ETIMEDOUT) }
-      usleep(2000)
-    }
+    guard try await logs(" serves ") else { throw SystemError("streamd", log, code: ETIMEDOUT) }
   }
 
   deinit { process.signal(SIGKILL) }

@@ -15,7 +15,7 @@ import Testing
   @Test func sixtyClientsOfAPollCauseAsManyFetchesAsOne() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       http = { url = "\#(upstream.url("/count/\(key)"))", every = "200ms" }
@@ -45,7 +45,7 @@ import Testing
   @Test func noFetchIsMadeWithoutCreditAndADueOneWhenCreditArrives() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       http = { url = "\#(upstream.url("/count/\(key)"))", every = "20ms" }
@@ -74,7 +74,7 @@ import Testing
   @Test func anUnchangedFeedIsNotFetchedAfterTheLastCreditIsTakenBack() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       http = { url = "\#(upstream.url("/once/\(key)"))", every = "10ms" }
@@ -108,7 +108,7 @@ import Testing
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
     let path = "/stream/\(key)?body=\(Upstream.escaped("id: %n\ndata: one %n\n\ndata: two %n\n\n"))"
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       http = { url = "\#(upstream.url(path))", stream = "sse" }
@@ -137,7 +137,7 @@ import Testing
   @Test func jqSplitsAPageAndDistinctDropsRepeatedEvents() async throws {
     let upstream = try Upstream.shared.get()
     let body = #"{"quotes":[{"id":1,"n":%n},{"id":1},{"id":2},{"id":3,"env":"$ENV"}]}"# + "\n"
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       http = { url = "\#(upstream.url("/stream/\(uniqueKey())?type=text/plain&body=\(Upstream.escaped(body))"))", stream = "lines" }
@@ -161,11 +161,11 @@ import Testing
     #expect(String(decoding: counters.data, as: UTF8.self).contains(#""errors":1,"events_in""#))
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.logs("feed: event failed: the second\n"))
+    #expect(try await daemon.logs("feed: event failed: the second\n"))
   }
 
   @Test func aFastStreamIsThrottled() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       """
       [streams.slow]
       timer = { every = "10ms" }
@@ -185,7 +185,7 @@ import Testing
   @Test func aFailingSourceIsAStateAndDoesNotEndTheStream() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       description = "fails twice"
@@ -200,11 +200,11 @@ import Testing
     #expect(await daemon.stop() == 0)
     // One entry at the beginning, and one at the end.
     #expect(daemon.log.components(separatedBy: "feed: source failing: HTTP 503").count == 2, "\(daemon.log)")
-    #expect(daemon.logs("feed: source recovered after 2 failures\n"))
+    #expect(try await daemon.logs("feed: source recovered after 2 failures\n"))
   }
 
   @Test func aFailingPipelineIsInTheCatalogueUntilAnEventPasses() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.parsed]
       publish = true
@@ -238,7 +238,7 @@ import Testing
   }
 
   @Test func clientsPublishAsConfigured() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.log]
       type = "text/plain"
@@ -283,11 +283,11 @@ import Testing
     #expect(await work.end() == 0)
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.logs("(uid \(getuid())): theirs: refused: uid \(getuid()) may not write"))
+    #expect(try await daemon.logs("(uid \(getuid())): theirs: refused: uid \(getuid()) may not write"))
   }
 
   @Test func onTermSubscribersGetCanceledAndTheDaemonExitsWithZero() async throws {
-    let daemon = try DaemonProcess("")
+    let daemon = try await DaemonProcess("")
     let connection = try StreamConnection(socket: daemon.socket)
     var events = connection.stream("ticks").values.makeAsyncIterator()
     _ = try await events.next()

@@ -12,7 +12,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct DescriptorTests {
   @Test func clientsCannotTakeTheDescriptorsOfTimersAndSources() async throws {
     let upstream = try Upstream.shared.get()
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.feed]
       http = { url = "\#(upstream.url("/count/\(uniqueKey())"))", every = "20ms" }
@@ -20,7 +20,7 @@ import Testing
       exec = { command = ["sh", "-c", "while echo 1; do sleep 0.02; done"] }
       jq = "."
       """#, server: "handshake_timeout = \"1h\"\nmax_connections = 60000", environment: ["prlimit", "--nofile=96:96"])
-    #expect(daemon.logs("max_connections is 60000, of which "))
+    #expect(try await daemon.logs("max_connections is 60000, of which "))
     let connection = try StreamConnection(socket: daemon.socket)
     _ = try await connection.value(of: "$streams").value  // it is accepted
     var crowd = try (0..<120).map { _ in try UnixSocket.connect(to: daemon.socket).release() }
@@ -52,9 +52,9 @@ import Testing
   }
 
   @Test func aSmallLimitOfConnectionsIsReported() async throws {
-    let daemon = try DaemonProcess("", environment: ["prlimit", "--nofile=1024:1024"])
-    #expect(daemon.logs("max_connections is 65536, of which "))
-    #expect(daemon.logs(" fit: the descriptor limit (LimitNOFILE=) is 1024"))
+    let daemon = try await DaemonProcess("", environment: ["prlimit", "--nofile=1024:1024"])
+    #expect(try await daemon.logs("max_connections is 65536, of which "))
+    #expect(try await daemon.logs(" fit: the descriptor limit (LimitNOFILE=) is 1024"))
     #expect(await daemon.stop() == 0)
   }
 

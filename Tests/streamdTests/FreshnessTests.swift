@@ -56,7 +56,7 @@ import Testing
 
   @Test func unchangedPagesAreFreshAndASilentServerIsNot() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(
+    try await daemon.start(
       silent + polled("tagged", "?tag=1") + polled("untagged")
         + polled("piped", "", "jq = \".\"\ntype = \"application/json\"")
         + "[streams.idle]\ntimer.every = \"1ms\"\nexpect_every = \"100ms\"\n")
@@ -74,7 +74,7 @@ import Testing
     #expect(try await staleSince("piped", of: daemon) > 0)
     #expect(try await entry("idle", of: daemon)?.staleSince == nil)
     #expect(try await staleSince("silent", of: daemon) == since)
-    #expect(daemon.logs("silent: stale: ") && daemon.logs("piped: stale: "))
+    for name in ["silent", "piped"] { #expect(try await daemon.logs("\(name): stale: ")) }
     #expect(daemon.log.components(separatedBy: ": stale: ").count == 3, "\(daemon.log)")
     let metrics = try await streamctl(daemon, "get", "$stats").1
     #expect(metrics.contains("\"fresh\":") && metrics.contains("\"stale_since\":\(since)"))
@@ -87,26 +87,26 @@ import Testing
     }
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
-    try daemon.start(silent())
+    try await daemon.start(silent())
     let since = try await staleSince("silent", of: daemon)
-    try daemon.reload(silent("description = \"x\""))
+    try await daemon.reload(silent("description = \"x\""))
     #expect(try await staleSince("silent", of: daemon) == since)
     // Another feed has proved nothing yet.
-    try daemon.reload(silent("jq = \".\""))
+    try await daemon.reload(silent("jq = \".\""))
     #expect(try await staleSince("silent", of: daemon) == since)
     #expect(daemon.log.components(separatedBy: ": stale: ").count == 2)
     #expect(!daemon.log.contains("no longer stale"))
     daemon.signal(SIGTERM)
     _ = try await daemon.end()
-    try daemon.start(silent("jq = \".\""))
+    try await daemon.start(silent("jq = \".\""))
     try await Task.sleep(for: .milliseconds(500))
     let again = try await staleSince("silent", of: daemon)
     // The clocks of both processes were read at different moments.
     #expect(again > since - 1_000_000 && again < since + 1_000_000)
     #expect(!daemon.log.contains(": stale: "), "\(daemon.log)")
     #expect(!daemon.log.contains("no longer stale"))
-    try daemon.reload(silent(expecting: ""))
-    try daemon.eventually("it is not stale") {
+    try await daemon.reload(silent(expecting: ""))
+    try await daemon.eventually("it is not stale") {
       daemon.log.contains("no longer stale: its source is not asked for events now")
     }
     while try await entry("silent", of: daemon)?.staleSince != nil { try await Task.sleep(for: .milliseconds(50)) }
@@ -115,16 +115,16 @@ import Testing
 
   @Test func anEventEndsStaleness() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start("[streams.news]\npublish = true\nexpect_every = \"200ms\"\n")
+    try await daemon.start("[streams.news]\npublish = true\nexpect_every = \"200ms\"\n")
     _ = try await staleSince("news", of: daemon)
     #expect(try await streamctl(daemon, "pub", "news", "1").0 == 0)
-    try daemon.eventually("it has recovered") { daemon.log.contains("news: no longer stale") }
+    try await daemon.eventually("it has recovered") { daemon.log.contains("news: no longer stale") }
     #expect(await daemon.stop() == 0)
   }
 
   @Test func checkIsForMonitoring() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(
+    try await daemon.start(
       silent + "[streams.news]\npublish = true\n[streams.idle]\ntimer.every = \"1h\"\n"
         + "[streams.ticks]\ntimer.every = \"10ms\"\nstart = \"always\"\n")
     _ = try await staleSince("silent", of: daemon)

@@ -45,13 +45,13 @@ import Testing
     let daemon = try RestartedDaemon(hasManager: false)
     for round in 0..<4 {
       try await write(round * 100..<round * 100 + 50, to: "\(round / 2)")
-      try daemon.start(stream)
+      try await daemon.start(stream)
       try await write(round * 100 + 50..<round * 100 + 100, to: "\(round / 2)")
       // Not all of them: the rest is read by the next process.
       _ = try await daemon.events(round * 100 + 60)
       if round % 2 == 0 { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
     }
-    try daemon.start(stream)
+    try await daemon.start(stream)
     #expect(try await daemon.events(400).map(text) == (0..<400).map { "\"m\($0)\"" })
     #expect(await daemon.stop() == 0)
     #expect(!daemon.log.contains("failing") && !daemon.log.contains("missed"))
@@ -60,12 +60,12 @@ import Testing
   @Test func aLossIsAGapAndIsShown() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
     try await write(0..<3, to: "a")
-    try daemon.start(stream)
+    try await daemon.start(stream)
     _ = try await daemon.events(3)
     await daemon.kill()
     unlink(folder.path("a.journal"))
     try await write(10..<12, to: "b")
-    try daemon.start(stream)
+    try await daemon.start(stream)
     let events = try await daemon.events(5)
     #expect(events.map(text) == [0, 1, 2, 10, 11].map { "\"m\($0)\"" })
     #expect(events.map { $0.id ?? 0 }.map { $0 - (events[0].id ?? 0) } == [0, 1, 2, 4, 5])
@@ -75,7 +75,7 @@ import Testing
       if row.contains(#""source":"journal""#), row.contains(#""missed":1"#) { break }
     }
     connection.close()
-    #expect(daemon.logs("s: events missed: "))
+    #expect(try await daemon.logs("s: events missed: "))
     #expect(await daemon.stop() == 0)
   }
 }

@@ -41,16 +41,16 @@ import Testing
       """
     }
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(configuration("a"))
+    try await daemon.start(configuration("a"))
     let connection = try StreamConnection(socket: daemon.folder.path("s"))
     let stream = connection.stream("s", options: .init(from: .new)).values
     let subscribers = (0..<2).map { _ in Task { try await stream.first { _ in true }.map(text) } }
     let peer = try await accept(listener)
     send("12345678901\n", on: peer)
-    #expect(daemon.logs("s: event failed: a line over 10 B (max_body)"))
+    #expect(try await daemon.logs("s: event failed: a line over 10 B (max_body)"))
     send("one\n", on: peer)
     for subscriber in subscribers { #expect(try await subscriber.value == "one") }
-    try daemon.reload(configuration("b"))
+    try await daemon.reload(configuration("b"))
     let subscriber = Task { try await stream.first { _ in true }.map(text) }
     let replacement = try await accept(other)
     send("two\n", on: replacement)

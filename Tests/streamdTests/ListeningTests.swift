@@ -91,8 +91,8 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
   @Test func clientsAreServedOverTCP() async throws {
     let address = uniqueAddress()
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start("listen = [\"\(address)\"]\n" + ticks)
-    #expect(daemon.logs("serves 1 stream on \(daemon.folder.path("s")), \(address)"))
+    try await daemon.start("listen = [\"\(address)\"]\n" + ticks)
+    #expect(try await daemon.logs("serves 1 stream on \(daemon.folder.path("s")), \(address)"))
     #expect(try status(address) == "200")
     #expect(try await daemon.events(1, of: "ticks").count == 1)
     #expect(await daemon.stop() == 0)
@@ -103,28 +103,28 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let other = try TCPSocket.listen(on: address)
     let daemon = try RestartedDaemon(hasManager: false)
     #expect(try await daemon.startAndEnd("listen = [\"\(address)\"]\n" + ticks) == EX_OSERR)
-    #expect(daemon.logs("streamd cannot start: cannot listen on \(address): another process listens on it\n"))
+    #expect(try await daemon.logs("streamd cannot start: cannot listen on \(address): another process listens on it\n"))
     #expect(other.raw >= 0)
   }
 
   @Test func aReloadOpensAndClosesOnlyWhatIsChanged() async throws {
     let (stays, goes, comes) = (uniqueAddress(), uniqueAddress(), uniqueAddress())
     let daemon = try RestartedDaemon()
-    try daemon.start("listen = [\"\(stays)\", \"\(goes)\"]\n" + ticks)
+    try await daemon.start("listen = [\"\(stays)\", \"\(goes)\"]\n" + ticks)
     let client = try TCPClient(goes)
     client.request("GET", "/healthz")
     #expect(client.read(through: "ok\n").hasSuffix("ok\n"))
     // As a manager that has not removed its own yet: who connects there must not wait in its queue.
     let copy = dup(try #require(daemon.manager?.kept.first { $0.name == name(of: goes) }?.descriptor))
     defer { close(copy) }
-    try daemon.reload("listen = [\"\(comes)\", \"\(stays)\"]\n" + ticks)
+    try await daemon.reload("listen = [\"\(comes)\", \"\(stays)\"]\n" + ticks)
     #expect(!daemon.log.contains("takes effect after a restart"))
     #expect(try status(stays) == "200" && status(comes) == "200")
     #expect(try status(goes) == "")
     client.request("GET", "/healthz")
     #expect(client.read(through: "ok\n").hasSuffix("ok\n"), "a connection stays")
     let names = [stays, comes].map(name)
-    try daemon.eventually("the manager has the present ones") {
+    try await daemon.eventually("the manager has the present ones") {
       Set(daemon.manager?.kept.map(\.name).filter { $0.hasPrefix("kept-listen-") } ?? []) == Set(names)
     }
     #expect(await daemon.stop() == 0)
@@ -134,10 +134,10 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let (stays, comes, taken) = (uniqueAddress(), uniqueAddress(), uniqueAddress())
     let other = try TCPSocket.listen(on: taken)
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start("listen = [\"\(stays)\"]\n" + ticks)
-    try daemon.reload("listen = [\"\(comes)\", \"\(taken)\"]\n" + ticks)
+    try await daemon.start("listen = [\"\(stays)\"]\n" + ticks)
+    try await daemon.reload("listen = [\"\(comes)\", \"\(taken)\"]\n" + ticks)
     #expect(
-      daemon.logs(
+      try await daemon.logs(
         "not reloaded: \(daemon.folder.path("streamd.toml")): server.listen: cannot listen on \(taken)"))
     #expect(try status(stays) == "200" && status(comes) == "")
     #expect(other.raw >= 0)
@@ -148,11 +148,11 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let (address, former) = (uniqueAddress(), uniqueAddress())
     let daemon = try RestartedDaemon()
     try daemon.makeListener()
-    try daemon.start("listen = [\"\(address)\", \"\(former)\"]\n" + ticks)
+    try await daemon.start("listen = [\"\(address)\", \"\(former)\"]\n" + ticks)
     let before = try TCPClient(address)
     before.request("GET", "/streams/ticks?as=ndjson")
     #expect(before.read(through: "}\n").hasPrefix("HTTP/1.1 200"))
-    try daemon.eventually("the manager has the sockets") {
+    try await daemon.eventually("the manager has the sockets") {
       daemon.manager?.kept.count { $0.name.hasPrefix("kept-listen-") } == 2
     }
     let copy = dup(try #require(daemon.manager?.kept.first { $0.name == name(of: former) }?.descriptor))
@@ -161,10 +161,12 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     _ = try await daemon.end()
     let between = try TCPClient(address)
     between.request("GET", "/healthz")
-    try daemon.start("listen = [\"\(address)\"]\n" + ticks)
+    try await daemon.start("listen = [\"\(address)\"]\n" + ticks)
     #expect(between.read(through: "ok\n").hasSuffix("ok\n"))
     #expect(try status(former) == "")
-    if signal == SIGTERM { #expect(daemon.logs("1 connection restored") && before.read(through: "}\n") != "") }
+    if signal == SIGTERM {
+      #expect(try await daemon.logs("1 connection restored") && before.read(through: "}\n") != "")
+    }
     #expect(await daemon.stop() == 0)
   }
 }

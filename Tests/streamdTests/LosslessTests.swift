@@ -46,7 +46,7 @@ import Testing
   @Test func aServerWaitsForTheSlowestSubscriberAndNoLineIsLost() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       """
       [streams.jobs]
       http = { url = "\(upstream.url("/flood/\(key)"))", stream = "lines" }
@@ -69,7 +69,7 @@ import Testing
           os.pwrite(made, b"%d" % number, 0)
       """
     ])
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       """
       [streams.jobs]
       exec = { command = ["python3", "\(folder.path("numbers.py"))", "\(folder.path("made"))"] }

@@ -61,18 +61,18 @@ import Testing
     let daemon = try RestartedDaemon()
     daemon.limit = 10_000
     try daemon.makeListener()
-    try daemon.start(Self.stream)
+    try await daemon.start(Self.stream)
     let path = daemon.folder.path("s")
     let progress = Progress()
     let readers = (0..<Self.readerCount).map { number in
       Task { try await Self.read(path, as: number, progress) }
     }
-    try daemon.eventually("all read") { progress.least > 0 }
+    try await daemon.eventually("all read") { progress.least > 0 }
     for isKilled in [false, true] {
       let before = progress.most
       if isKilled { await daemon.kill() } else { try await Self.end(daemon) }
-      try daemon.start(Self.stream)
-      try daemon.eventually("all read on") { progress.least > before + 20 }
+      try await daemon.start(Self.stream)
+      try await daemon.eventually("all read on") { progress.least > before + 20 }
     }
     progress.end()
     for reader in readers { #expect(try await reader.value == []) }

@@ -34,9 +34,9 @@ import Testing
 
   @Test func nothingIsFetchedThereWithoutCreditHere() async throws {
     let (upstream, key) = (try Upstream.shared.get(), uniqueKey())
-    try a.start(
+    try await a.start(
       "[streams.s]\nhttp = { url = \"\(upstream.url("/count/\(key)"))\", every = \"20ms\" }\nlinger = \"0s\"\n")
-    try b.start(mirror("linger = \"0s\""))
+    try await b.start(mirror("linger = \"0s\""))
     let connection = try StreamConnection(socket: b.folder.path("s"))
     let probe = CreditProbe()
     connection.stream("s", options: .init(from: .new)).subscribe(probe)
@@ -65,17 +65,17 @@ import Testing
   @Test(arguments: ["memory", "disk"]) func eachEventComesOnceOverKillsAndRestarts(keep: String) async throws {
     let always = "start = \"always\"\nkeep = \"\(keep)\"\n"
     let streams = mirror(always) + mirror(always + "jq = \".tick\"", of: ", stream = \"s\"", name: "ticks")
-    try a.start(keptStream(keep: keep))
-    try b.start(streams)
+    try await a.start(keptStream(keep: keep))
+    try await b.start(streams)
     var last: UInt64?
     for round in 0..<6 {
       last = try await b.events(100, from: last.map { .after(id: $0) } ?? .since("1970-01-01T00:00:00Z")).last?.id
       #expect(!b.log.contains("events missed"), "\(b.log)")
       let daemon = round % 2 == 0 ? a : b
       if round % 4 < 2 { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
-      if round == 0 { #expect(b.logs("source failing: the other streamd has closed the connection;")) }
+      if round == 0 { #expect(try await b.logs("source failing: the other streamd has closed the connection;")) }
       try await Task.sleep(for: .milliseconds(50))
-      try daemon.start(round % 2 == 0 ? keptStream(keep: keep) : streams)
+      try await daemon.start(round % 2 == 0 ? keptStream(keep: keep) : streams)
     }
     last = try await b.events(100, from: .after(id: try #require(last))).last?.id
     let copies = try await b.events(700).map(text)
@@ -89,8 +89,8 @@ import Testing
   }
 
   @Test func lostEventsAreAGapAndOneEntry() async throws {
-    try a.start("[streams.s]\ntimer.every = \"1ms\"\nstart = \"always\"\nbuffer = { events = 10 }\n")
-    try b.start(mirror("linger = \"0s\""))
+    try await a.start("[streams.s]\ntimer.every = \"1ms\"\nstart = \"always\"\nbuffer = { events = 10 }\n")
+    try await b.start(mirror("linger = \"0s\""))
     let first = try await b.events(5)
     _ = try await a.events(200)
     let events = try await b.events(300, from: .after(id: try #require(first.last?.id)))
@@ -98,7 +98,7 @@ import Testing
     #expect(zip(numbers, numbers.dropFirst()).allSatisfy { $0 < $1 })
     let missing = zip(ids(first + events), ids(first + events).dropFirst()).map { $1 - $0 - 1 }.reduce(0, +)
     #expect(missing > 0)
-    #expect(b.logs("events of \"s\" of \(address), not read in time"))
+    #expect(try await b.logs("events of \"s\" of \(address), not read in time"))
     // The catalogue follows the stream.
     #expect(try await eventually { try await entry(of: b).missed ?? 0 >= missing })
     #expect(await b.stop() == 0)
@@ -107,11 +107,11 @@ import Testing
 
   @Test func aLogThatBeginsAnewIsAGap() async throws {
     let clock = "[streams.s]\ntimer.every = \"5ms\"\nstart = \"always\"\nkeep = \"no\"\n"
-    try a.start(clock)
-    try b.start(mirror("start = \"always\""))
+    try await a.start(clock)
+    try await b.start(mirror("start = \"always\""))
     let before = try await b.events(20)
     await a.kill()
-    try a.start(clock)
+    try await a.start(clock)
     let id = try #require(before.last?.id)
     let connection = try StreamConnection(socket: b.folder.path("s"))
     defer { connection.close() }
@@ -121,22 +121,23 @@ import Testing
       if isGap { break }
     }
     #expect(isGap)
-    #expect(b.logs("events missed: perhaps some of \"s\" of \(address), in which the last event that was read"))
+    #expect(
+      try await b.logs("events missed: perhaps some of \"s\" of \(address), in which the last event that was read"))
     #expect(await b.stop() == 0)
     #expect(await a.stop() == 0)
   }
 
   @Test func aFilterAppliesThereAndMayChange() async throws {
     let clock = "[streams.clock]\ntimer.every = \"2ms\"\nstart = \"always\"\n"
-    try a.start(clock)
+    try await a.start(clock)
     func filtered(_ least: Int) -> String {
       mirror(
         "start = \"always\"", of: ", stream = \"clock\", where = { \"/tick\" = { ge = \(least) } }", name: "late")
     }
-    try b.start(filtered(50))
+    try await b.start(filtered(50))
     let first = ticks(try await b.events(20, of: "late"))
-    try b.reload(filtered(5))
-    #expect(b.logs("configuration reloaded: 0 unchanged, 1 changed"))
+    try await b.reload(filtered(5))
+    #expect(try await b.logs("configuration reloaded: 0 unchanged, 1 changed"))
     let all = ticks(try await b.events(100, of: "late"))
     let base = ticks(try await a.events(200, of: "clock")).filter { $0 >= 50 }
     #expect(first == Array(base.prefix(20)) && all == Array(base.prefix(100)))
@@ -148,35 +149,36 @@ import Testing
   @Test func aFailureHasAReasonAndAnEnd() async throws {
     let clock = "[streams.clock]\ntimer.every = \"5ms\"\n"
     let secret = "[streams.s]\ntimer.every = \"5ms\"\nread = [\"uid:4294967000\"]\n"
-    try a.start(clock + (getuid() == 0 ? "" : secret))
-    try b.start(mirror("start = \"always\""))
+    try await a.start(clock + (getuid() == 0 ? "" : secret))
+    try await b.start(mirror("start = \"always\""))
     let reason =
       getuid() == 0 ? "has no stream \"s\"" : "does not let this one read \"s\": see read of the stream there"
-    #expect(b.logs("s: source failing: the other streamd \(reason);"))
+    #expect(try await b.logs("s: source failing: the other streamd \(reason);"))
     // The catalogue is made four times a second.
     #expect(try await eventually { try await entry(of: b).message?.hasPrefix("the other streamd \(reason)") == true })
-    try a.reload("[streams.s]\ntimer.every = \"5ms\"\n")
+    try await a.reload("[streams.s]\ntimer.every = \"5ms\"\n")
     #expect(try await b.events(10).count == 10)
-    #expect(b.logs("s: source recovered after "))
+    #expect(try await b.logs("s: source recovered after "))
     #expect(try await eventually { try await entry(of: b).state == "running" })
     #expect(await b.stop() == 0)
     #expect(await a.stop() == 0)
   }
 
   @Test func anEndedStreamIsAskedAgain() async throws {
-    try a.start("[streams.s]\ntimer = { every = \"1ms\", times = 3 }\nreplay = 100\n")
-    try b.start(mirror("start = \"always\"\nreplay = 100"))
-    #expect(b.logs("s: source failing: the stream of the other streamd has ended;"))
-    try a.reload("[streams.s]\ntimer = { every = \"1ms\", times = 5 }\nreplay = 100\n")
+    try await a.start("[streams.s]\ntimer = { every = \"1ms\", times = 3 }\nreplay = 100\n")
+    try await b.start(mirror("start = \"always\"\nreplay = 100"))
+    #expect(try await b.logs("s: source failing: the stream of the other streamd has ended;"))
+    try await a.reload("[streams.s]\ntimer = { every = \"1ms\", times = 5 }\nreplay = 100\n")
     #expect(try await b.events(5).count == 5)
     #expect(await b.stop() == 0)
     #expect(await a.stop() == 0)
   }
 
   @Test func aRefreshConnectsAtOnce() async throws {
-    try b.start(mirror("start = \"always\"").replacing("first = \"10ms\", max = \"50ms\"", with: "first = \"5m\""))
-    #expect(b.logs("s: source failing: cannot connect to \(address): No such file or directory;"))
-    try a.start("[streams.s]\ntimer.every = \"5ms\"\n")
+    try await b.start(
+      mirror("start = \"always\"").replacing("first = \"10ms\", max = \"50ms\"", with: "first = \"5m\""))
+    #expect(try await b.logs("s: source failing: cannot connect to \(address): No such file or directory;"))
+    try await a.start("[streams.s]\ntimer.every = \"5ms\"\n")
     func refresh() async throws -> (code: CInt, errors: String) {
       let process = try ChildProcess(
         ChildProcess.built("streamctl"), ["--socket", b.folder.path("s"), "refresh", "s"])
@@ -196,18 +198,18 @@ import Testing
     for (daemon, token) in [(a, "right-0123456789"), (b, "wrong-0123456789")] {
       try daemon.folder.write(Array(token.utf8), to: "token")
     }
-    try a.start(
+    try await a.start(
       "listen = [\"\(address)\"]\n[[tokens]]\nname = \"b\"\ncredential = \"token\"\nread = [\"*\"]\n"
         + "[streams.s]\ntimer = { every = \"2ms\" }\nread = [\"uid:0\"]\n",
       environment: ["CREDENTIALS_DIRECTORY=\(a.folder.path)"])
     let stream =
       "[streams.s]\nstreamd = { address = \"tcp:\(address)\", token = { credential = \"token\" } }\nstart = \"always\"\n"
       + "retry = { first = \"10ms\", max = \"50ms\" }\n"
-    try b.start(stream, environment: ["CREDENTIALS_DIRECTORY=\(b.folder.path)"])
-    #expect(b.logs("s: source failing: the token is not valid for the other streamd;"))
+    try await b.start(stream, environment: ["CREDENTIALS_DIRECTORY=\(b.folder.path)"])
+    #expect(try await b.logs("s: source failing: the token is not valid for the other streamd;"))
     try b.folder.write(Array("right-0123456789".utf8), to: "token")
-    try b.reload(stream)
-    #expect(b.logs("configuration reloaded: 0 unchanged, 1 changed"))
+    try await b.reload(stream)
+    #expect(try await b.logs("configuration reloaded: 0 unchanged, 1 changed"))
     #expect(try await b.events(10).count == 10)
     #expect(!b.log.contains("0123456789") && !a.log.contains("0123456789"))
     #expect(await b.stop() == 0)
@@ -217,8 +219,8 @@ import Testing
   /// `b` waits for its slowest subscriber, and `a` for `b`.
   @Test func nothingIsDroppedThroughTwoDaemons() async throws {
     let block = "overflow = \"block\"\nblock_timeout = \"never\"\nbuffer = { events = 100 }\n"
-    try a.start("[streams.s]\ntimer.every = \"1ms\"\n" + block)
-    try b.start(mirror(block))
+    try await a.start("[streams.s]\ntimer.every = \"1ms\"\n" + block)
+    try await b.start(mirror(block))
     let connection = try StreamConnection(socket: b.folder.path("s"))
     let probe = CreditProbe()
     connection.stream("s", options: .init(from: .new)).subscribe(probe)

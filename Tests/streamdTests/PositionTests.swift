@@ -24,11 +24,11 @@ import Testing
       """
     let daemon = try RestartedDaemon(hasManager: false)
     for round in 1...4 {
-      try daemon.start(stream)
+      try await daemon.start(stream)
       _ = try await daemon.events(round * 100)
       if round % 2 == 0 { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
     }
-    try daemon.start(stream)
+    try await daemon.start(stream)
     let numbers = try await daemon.events(500).map { Int(text($0)) }
     let expected = (1...2000).filter { pipeline.isEmpty || $0 % 3 > 0 }
     #expect(numbers == Array(expected.prefix(500)))
@@ -45,22 +45,22 @@ import Testing
       while try upstream.count(key) < before + 4 { try await Task.sleep(for: .milliseconds(5)) }
     }
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(stream("disk"))
+    try await daemon.start(stream("disk"))
     let first = try await daemon.events(1)
     for _ in 0..<2 {
       await daemon.kill()
-      try daemon.start(stream("disk"))
+      try await daemon.start(stream("disk"))
       try await letPollsPass()
       #expect(try await daemon.events(1, from: .latest) == first)
     }
     // To another pipeline the page is new.
     await daemon.kill()
-    try daemon.start(stream("disk", "throttle = \"1ms\"\n"))
+    try await daemon.start(stream("disk", "throttle = \"1ms\"\n"))
     #expect(try await daemon.events(2).map(text) == ["page", "page"])
     // A log that starts anew skips nothing.
     await daemon.kill()
     unlink(daemon.state + "/s.log")
-    try daemon.start(stream("disk"))
+    try await daemon.start(stream("disk"))
     #expect(try await daemon.events(1).map(text) == ["page"])
     await daemon.kill()
   }

@@ -21,7 +21,7 @@ import Testing
   }
 
   @Test func aProgramIsASourceAndItsStandardErrorIsLogged() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.sensor]
       exec = { command = ["sh", "-c", 'echo "too $K" >&2; echo "$K"; exit 3'], environment = { K = "warm" } }
@@ -35,12 +35,12 @@ import Testing
     #expect(row.contains(#""source":"exec""#))
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.logs("sensor: program wrote: too warm"))
-    #expect(daemon.logs("sensor: source failing: sh exited with status 3;"))
+    #expect(try await daemon.logs("sensor: program wrote: too warm"))
+    #expect(try await daemon.logs("sensor: source failing: sh exited with status 3;"))
   }
 
   @Test func whatIsNotJSONIsDroppedFromASourceAndCounted() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.sensor]
       exec = { command = ["sh", "-c", 'echo 1; echo "too warm"; echo 2; exec sleep 1000'] }
@@ -65,7 +65,7 @@ import Testing
     #expect(await status.end() == 0)
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(daemon.logs("sensor: event failed: it is not JSON, which the stream requires (validate)\n"))
+    #expect(try await daemon.logs("sensor: event failed: it is not JSON, which the stream requires (validate)\n"))
     #expect(!daemon.log.contains("any: "))
   }
 
@@ -85,15 +85,15 @@ import Testing
     }
     try folder.write(Array("one\n".utf8), to: "output")
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(stream("5ms"))
+    try await daemon.start(stream("5ms"))
     #expect(try await daemon.events(1).map(text) == ["one"])
     await daemon.kill()
-    try daemon.start(stream("5ms"))
+    try await daemon.start(stream("5ms"))
     try await letRunsPass()
     #expect(try await daemon.events(1, from: .latest).map(text) == ["one"])
     await daemon.kill()
     try folder.write(Array("two\n".utf8), to: "output")
-    try daemon.start(stream("1h"))
+    try await daemon.start(stream("1h"))
     #expect(try await daemon.events(2).map(text) == ["one", "two"])
     try folder.write(Array("three\n".utf8), to: "output")
     let socket = daemon.folder.path("s")
@@ -104,7 +104,7 @@ import Testing
   }
 
   @Test func programsEndBeforeTheDaemonEvenIfTheyIgnoreSIGTERM() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.willing]
       exec = { command = ["sh", "-c", "echo $$; while :; do sleep 1; done"] }
@@ -125,7 +125,7 @@ import Testing
   }
 
   @Test func aKilledDaemonLeavesNoProgramOrItsChildren() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.willing]
       exec = { command = ["sh", "-c", "echo $$; exec sleep 1000"] }
@@ -152,7 +152,7 @@ import Testing
 
   @Test func aKilledDaemonLeavesNoJQProcess() async throws {
     let name = "loop-\(getpid())"
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.\#(name)]
       timer = { every = "10ms" }
@@ -205,7 +205,7 @@ import Testing
             os.write(1, b"%0999d\\n" % number)
         select.select([], [], [])
         """.utf8), to: "program.py")
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       #"""
       [streams.work]
       exec = { command = ["python3", "\#(folder.path("program.py"))", "\#(folder.path)"] }

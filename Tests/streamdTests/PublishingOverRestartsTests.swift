@@ -21,7 +21,7 @@ import Testing
   /// Publishes lines while the daemon is killed and stopped again and again, and compares with what the stream has.
   private func expectEachLineOnce(_ configuration: String, _ arguments: [String] = []) async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(configuration)
+    try await daemon.start(configuration)
     let publisher = try ChildProcess(
       ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "pub", "build"] + arguments,
       holdsInput: true)
@@ -40,7 +40,7 @@ import Testing
     for isKill in [true, false, true, true] {
       try await Task.sleep(for: .milliseconds(200))
       if isKill { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
-      try daemon.start(configuration)
+      try await daemon.start(configuration)
     }
     try #require(try await writing.value)
     try #require(await publisher.end() == 0)
@@ -61,7 +61,7 @@ import Testing
 
   @Test func anotherRunWithTheSameNameSkipsStoredLines() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(Self.stream())
+    try await daemon.start(Self.stream())
     for count in [3, 3, 5] {
       let publisher = try ChildProcess(
         ChildProcess.built("streamctl"), ["--socket", daemon.folder.path("s"), "pub", "build", "--as", "nightly"],
@@ -70,7 +70,7 @@ import Testing
       publisher.endInput()
       #expect(await publisher.end() == 0)
       await daemon.kill()
-      try daemon.start(Self.stream())
+      try await daemon.start(Self.stream())
     }
     let events = try await daemon.events(5, of: "build")
     #expect(events.map { String(decoding: $0.data, as: UTF8.self) } == ["1", "2", "3", "4", "5"])
@@ -104,17 +104,17 @@ import Testing
       #expect(try await daemon.end() == 0)
     }
     func newest() async throws -> String { String(decoding: try await daemon.newest(of: "s").data, as: UTF8.self) }
-    try daemon.start(stream())
+    try await daemon.start(stream())
     try await publish("1")
     try await publish("2")
     #expect(try await newest() == "1")
     switch end {
     case .stop, .restart:
       try await stop()
-      try daemon.start(stream())
-    case .otherThrottle: try daemon.reload(stream("2h"))
-    case .otherBuffer: try daemon.reload(stream("1h", "2MiB"))
-    case .smallerBuffer: try daemon.reload(stream("1h", "512KiB"))
+      try await daemon.start(stream())
+    case .otherThrottle: try await daemon.reload(stream("2h"))
+    case .otherBuffer: try await daemon.reload(stream("1h", "2MiB"))
+    case .smallerBuffer: try await daemon.reload(stream("1h", "512KiB"))
     }
     #expect(try await newest() == "2")
     // The interval continues.
@@ -123,7 +123,7 @@ import Testing
     let texts = try await daemon.events(2).map { String(decoding: $0.data, as: UTF8.self) }
     #expect(texts == ["1", "2"])
     try await stop()
-    try daemon.start(stream())
+    try await daemon.start(stream())
     #expect(try await newest() == "3")
     try await stop()
   }
@@ -150,9 +150,9 @@ import Testing
       program.endInput()
       #expect(await program.end() == 0)
     }
-    try daemon.start(stream(""))
+    try await daemon.start(stream(""))
     try await publish(Array(values[..<2]))
-    try daemon.reload(stream(#"throttle = "1h""#))
+    try await daemon.reload(stream(#"throttle = "1h""#))
     try await publish([values[2]])
     let connection = try StreamConnection(socket: daemon.folder.path("s"))
     defer { connection.close() }
@@ -161,14 +161,14 @@ import Testing
     subscriber.request(1)
     #expect(await subscriber.next().data == Array(values[0].utf8))
     #expect(await daemon.stop() == 0)
-    try daemon.start(stream(#"throttle = "1h""#))
+    try await daemon.start(stream(#"throttle = "1h""#))
     #expect(try String(decoding: await daemon.newest(of: "s").data, as: UTF8.self) == values[2])
     #expect(await daemon.stop() == 0)
   }
 
   @Test func theOutputOfAShellPipelineIsPublishedOverRestarts() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(Self.stream())
+    try await daemon.start(Self.stream())
     let script = """
       i=0
       while [ $i -lt 60 ]; do i=$((i + 1)); echo "step $i"; echo "warning $i" >&2; sleep 0.05; done
@@ -182,7 +182,7 @@ import Testing
     for isKill in [false, true] {
       try await Task.sleep(for: .milliseconds(700))
       if isKill { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
-      try daemon.start(Self.stream())
+      try await daemon.start(Self.stream())
     }
     #expect(await pipeline.end() == 0)
     let events = try await daemon.events(120, of: "build").map { String(decoding: $0.data, as: UTF8.self) }

@@ -40,9 +40,9 @@ import Testing
     let url = try Upstream.shared.get().url("/status/\(uniqueKey())?code=503&times=1&retry=86400")
     let stream = "[streams.s]\nhttp = { url = \"\(url)\", every = \"20ms\" }\nstart = \"always\"\n"
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(stream)
-    try daemon.eventually("it is asked to wait") { daemon.log.contains("source failing: HTTP 503") }
-    try daemon.reload(stream)
+    try await daemon.start(stream)
+    try await daemon.eventually("it is asked to wait") { daemon.log.contains("source failing: HTTP 503") }
+    try await daemon.reload(stream)
     #expect(try await daemon.events(1).map { String(decoding: $0.data, as: UTF8.self) } == ["2\n"])
     #expect(await daemon.stop() == 0)
   }
@@ -52,17 +52,17 @@ import Testing
     let (stays, changes, goes, comes) = (uniqueKey(), uniqueKey(), uniqueKey(), uniqueKey())
     let daemon = try RestartedDaemon(hasManager: false)
     let unchanged = fed("stays", endless(upstream, stays)) + keptStream("ticks", keep: "memory")
-    try daemon.start(
+    try await daemon.start(
       unchanged + fed("changes", endless(upstream, changes)) + fed("goes", endless(upstream, goes)))
     let ticks = try subscriber(daemon, "ticks")
     let clients = try ["stays", "changes", "goes"].map { try subscriber(daemon, $0) }
     var last: [UInt64] = []
     for client in clients { last.append(try await id(client)) }
     let before = try await id(ticks)
-    try daemon.reload(
+    try await daemon.reload(
       unchanged + fed("changes", endless(upstream, changes), #", idle_timeout = "1h""#)
         + fed("comes", endless(upstream, comes)))
-    #expect(daemon.logs("configuration reloaded: 2 unchanged, 1 changed, 1 added, 1 removed"))
+    #expect(try await daemon.logs("configuration reloaded: 2 unchanged, 1 changed, 1 added, 1 removed"))
     #expect(try await id(clients[1]) == last[1] + 1)
     #expect(await clients[2].end() != 0)
     #expect(await clients[2].text(of: clients[2].errors).contains(#""goes" is no longer served"#))
@@ -78,7 +78,7 @@ import Testing
   @Test func aFileWithErrorsChangesNothingAndIsReported() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(keptStream(keep: "no"))
+    try await daemon.start(keptStream(keep: "no"))
     let client = try subscriber(daemon, "s")
     let first = try await id(client)
     try daemon.write("[streams.s]\ntimer = { evry = \"1s\" }\n[streams.t]\n")
@@ -95,12 +95,12 @@ import Testing
       answer.contains(" events per second; serving the previous configuration: \(daemon.folder.path("streamd.toml")):5")
     )
     #expect(answer.hasSuffix(#"evry: unknown key; did you mean "every"? (and 1 more error)"#))
-    try daemon.eventually("the journal has it") {
+    try await daemon.eventually("the journal has it") {
       daemon.log.split(separator: "\n").count { $0.contains("configuration not reloaded: ") } >= 2
     }
     for next in first + 1...first + 20 { #expect(try await id(client) == next) }
-    try daemon.reload(keptStream(keep: "no"))
-    #expect(daemon.logs("configuration reloaded: 1 unchanged, 0 changed, 0 added, 0 removed"))
+    try await daemon.reload(keptStream(keep: "no"))
+    #expect(try await daemon.logs("configuration reloaded: 1 unchanged, 0 changed, 0 added, 0 removed"))
     #expect(await daemon.stop() == 0)
   }
 
@@ -114,12 +114,12 @@ import Testing
     let streams = file(key, "token") + file(other, "other")
     try daemon.folder.write(Array("old".utf8), to: "token")
     try daemon.folder.write(Array("same".utf8), to: "other")
-    try daemon.start(streams, environment: ["CREDENTIALS_DIRECTORY=\(daemon.folder.path)"])
+    try await daemon.start(streams, environment: ["CREDENTIALS_DIRECTORY=\(daemon.folder.path)"])
     let clients = try [key, other].map { try subscriber(daemon, $0) }
     for client in clients { _ = try await id(client) }
     try daemon.folder.write(Array("new".utf8), to: "token")
-    try daemon.reload(streams)
-    #expect(daemon.logs("configuration reloaded: 1 unchanged, 1 changed, 0 added, 0 removed"))
+    try await daemon.reload(streams)
+    #expect(try await daemon.logs("configuration reloaded: 1 unchanged, 1 changed, 0 added, 0 removed"))
     _ = try await id(clients[0])
     #expect(try upstream.count(other) == 1)
     let head = try ChildProcess("curl", ["--silent", upstream.url("/head/\(key)")])
@@ -130,10 +130,10 @@ import Testing
   @Test func logsMoveWithTheConfigurationAndIDsNeverDecrease() async throws {
     let daemon = try RestartedDaemon()
     let other = keptStream("other", keep: "memory")
-    try daemon.start(other + keptStream(keep: "memory"))
+    try await daemon.start(other + keptStream(keep: "memory"))
     let client = try subscriber(daemon, "s")
     var last = try await id(client)
-    try daemon.eventually("two logs are kept") { daemon.keptLogs.sorted() == ["kept-log-0", "kept-log-1"] }
+    try await daemon.eventually("two logs are kept") { daemon.keptLogs.sorted() == ["kept-log-0", "kept-log-1"] }
     let places = [
       ("memory", "16MiB", ["kept-log-0", "kept-log-2"]), ("disk", "16MiB", ["kept-log-0"]),
       ("disk", "8MiB", ["kept-log-0"]), ("no", "8MiB", ["kept-log-0"]),
@@ -141,56 +141,56 @@ import Testing
       ("disk", "8MiB", ["kept-log-0"]),
     ]
     for (keep, bytes, kept) in places {
-      try daemon.reload(other + keptStream(keep: keep, bytes: bytes))
-      try daemon.eventually("the manager keeps \(kept)") { daemon.keptLogs.sorted() == kept }
+      try await daemon.reload(other + keptStream(keep: keep, bytes: bytes))
+      try await daemon.eventually("the manager keeps \(kept)") { daemon.keptLogs.sorted() == kept }
       #expect((access(daemon.state + "/s.log", F_OK) == 0) == (keep == "disk"))
       for next in last + 1...last + 20 { #expect(try await id(client) == next) }
       last += 20
     }
     // Removed, its file stays, and is found when the stream comes back; what the manager holds of one goes.
-    try daemon.reload("")
+    try await daemon.reload("")
     let rest = await client.text(of: client.output)  // all that it had on its way
     #expect(await client.end() != 0)
     last += UInt64(rest.split(separator: "\n").count)
-    try daemon.eventually("nothing is kept") { daemon.keptLogs.isEmpty }
+    try await daemon.eventually("nothing is kept") { daemon.keptLogs.isEmpty }
     #expect(access(daemon.state + "/s.log", F_OK) == 0)
-    try daemon.reload(keptStream(keep: "disk"))
+    try await daemon.reload(keptStream(keep: "disk"))
     let again = try await daemon.events(100)
     #expect(ids(again) == Array(ids(again)[0]..<ids(again)[0] + 100))
     let newest = try #require(try await daemon.events(1, from: .new).first?.id)
     #expect(ids(again)[0] <= last && newest > last)
     // What was changed outlives a kill as what was there from the start.
     await daemon.kill()
-    try daemon.start(keptStream(keep: "disk"))
+    try await daemon.start(keptStream(keep: "disk"))
     #expect(try await daemon.events(100) == again)
     #expect(await daemon.stop() == 0)
   }
 
   @Test func keysThatNeedARestartAreReportedAndTheRestIsApplied() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(keptStream(keep: "no"))
+    try await daemon.start(keptStream(keep: "no"))
     #expect(!daemon.log.contains(": connected\n"))
     for _ in 0..<2 {
-      try daemon.reload("workers = 7\nmax_connections = 5\n[log]\nlevel = \"debug\"\n" + keptStream(keep: "no"))
+      try await daemon.reload("workers = 7\nmax_connections = 5\n[log]\nlevel = \"debug\"\n" + keptStream(keep: "no"))
     }
-    #expect(daemon.logs("log level is now debug, was info"))
+    #expect(try await daemon.logs("log level is now debug, was info"))
     _ = try await daemon.events(1)
-    try daemon.eventually("each reload says what it does not change") {
+    try await daemon.eventually("each reload says what it does not change") {
       daemon.log.split(separator: "\n").count {
         $0.hasSuffix("takes effect after a restart: server.workers, server.max_connections")
       } == 2
     }
-    #expect(daemon.logs(": connected\n"))
+    #expect(try await daemon.logs(": connected\n"))
     #expect(await daemon.stop() == 0)
   }
 
   @Test func aStreamCannotBeSharedBeforeARestart() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(keptStream(keep: "no"))
-    try daemon.reload(
+    try await daemon.start(keptStream(keep: "no"))
+    try await daemon.reload(
       "[cluster]\nnats = [\"tls://n1:4222\"]\nname = \"prod\"\n" + keptStream(keep: "no") + "share = \"fleet\"\n")
     let sentence = "streams.s.share: share = \"fleet\" needs a restart, as the daemon was started without [cluster]"
-    #expect(daemon.logs("configuration not reloaded: \(daemon.folder.path("streamd.toml")):12: \(sentence)"))
+    #expect(try await daemon.logs("configuration not reloaded: \(daemon.folder.path("streamd.toml")):12: \(sentence)"))
     #expect(await daemon.stop() == 0)
   }
 
@@ -201,7 +201,7 @@ import Testing
       "[streams.clock]\ntimer.every = \"5ms\"\nstart = \"always\"\nreplay = 100\nkeep = \"\(keep)\"\n\(more)\n"
     }
     let daemon = try RestartedDaemon()
-    try daemon.start(clock(""))
+    try await daemon.start(clock(""))
     var seen: [Int] = []
     for step in 0..<4 {
       let from = UInt64(try await daemon.newest(of: "clock").id ?? 0)
@@ -211,13 +211,13 @@ import Testing
       #expect(ticks.first ?? 0 > seen.last ?? 0, "step \(step): \(ticks) after \(seen)")
       seen += ticks
       switch step {
-      case 0: try daemon.reload(clock("retry.first = \"2s\""))  // another feed
+      case 0: try await daemon.reload(clock("retry.first = \"2s\""))  // another feed
       case 1:
         #expect(await daemon.stop() == 0)
-        try daemon.start(clock("jq = \".\""))
+        try await daemon.start(clock("jq = \".\""))
       case 2:
         await daemon.kill()
-        try daemon.start(clock("jq = \".\""))
+        try await daemon.start(clock("jq = \".\""))
       default: break
       }
     }
@@ -226,7 +226,7 @@ import Testing
 
   @Test func theLastOfManyReloadsApplies() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(keptStream("n0", keep: "no"))
+    try await daemon.start(keptStream("n0", keep: "no"))
     for number in 1...30 {
       try daemon.write(keptStream("n\(number)", keep: "no"))
       daemon.signal(SIGHUP)

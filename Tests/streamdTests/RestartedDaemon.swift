@@ -54,9 +54,9 @@ final class RestartedDaemon: LoggingDaemon {
   /// - Parameters:
   ///   - environment: `NAME=value`, on top of the tests' own.
   ///   - commands: for the shell, before.
-  func start(_ streams: String, state: String? = nil, environment: [String] = [], commands: String = "") throws {
+  func start(_ streams: String, state: String? = nil, environment: [String] = [], commands: String = "") async throws {
     try spawn(streams, state: state, environment: environment, commands: commands)
-    try eventually("it serves") { log.contains(" serves ") }
+    try await eventually("it serves") { log.contains(" serves ") }
   }
 
   /// Starts it on a file that it cannot serve; the manager reads meanwhile.
@@ -84,7 +84,7 @@ final class RestartedDaemon: LoggingDaemon {
   /// Waits for its end; the manager reads meanwhile.
   func end() async throws -> CInt? {
     guard let process else { return nil }
-    try eventually("it has ended") { !isRunning(process.id) }
+    try await eventually("it has ended") { !isRunning(process.id) }
     return await process.end()
   }
 
@@ -99,12 +99,12 @@ final class RestartedDaemon: LoggingDaemon {
   }
 
   /// Waits until `condition` holds; the manager reads meanwhile.
-  func eventually(_ what: String, _ condition: () -> Bool) throws {
+  func eventually(_ what: String, _ condition: () -> Bool) async throws {
     let deadline = hangDeadline()
     while !condition() {
       manager?.receiveAll()
       guard EventLoop.monotonicNow() < deadline else { throw SystemError(what, log, code: ETIMEDOUT) }
-      usleep(2000)
+      try await Task.sleep(for: .milliseconds(2))
     }
     manager?.receiveAll()
   }
@@ -115,11 +115,11 @@ final class RestartedDaemon: LoggingDaemon {
   func signal(_ number: CInt) { process?.signal(number) }
 
   /// Reloads another file, and waits for the result in the log.
-  func reload(_ streams: String, state: String? = nil) throws {
+  func reload(_ streams: String, state: String? = nil) async throws {
     try write(streams, state: state)
     let before = reloads
     signal(SIGHUP)
-    try eventually("it has reloaded") { reloads > before }
+    try await eventually("it has reloaded") { reloads > before }
   }
 
   private var reloads: Int {

@@ -93,7 +93,7 @@ import Testing
     }
     let text = "[log]\nlevel = \"debug\"\n[http]\nproxy = \"none\"\n" + tables.joined(separator: "\n")
     let environment = ["CREDENTIALS_DIRECTORY=\(folder.path)"]
-    let daemon = try DaemonProcess(text, environment: environment)
+    let daemon = try await DaemonProcess(text, environment: environment)
     let connection = try StreamConnection(socket: daemon.socket)
     var said: [String] = []
     for try await event in connection.stream("$streams").values {
@@ -106,7 +106,7 @@ import Testing
     said.append(String(decoding: try #require(try await statistics.next()).data, as: UTF8.self))
     var shown = connection.stream("$config").values.makeAsyncIterator()
     said.append(String(decoding: try #require(try await shown.next()).data, as: UTF8.self))
-    #expect(daemon.logs("source failing: "))
+    #expect(try await daemon.logs("source failing: "))
     connection.close()
     let good = try await run(["--check", "--config", daemon.file], environment: environment)
     #expect(good.status == 0, "\(good.errors)")

@@ -32,17 +32,17 @@ import Testing
   @Test(arguments: ["memory", "disk"]) func aStateByProgramsSurvivesKillsAndStops(keep: String) async throws {
     let daemon = try RestartedDaemon()
     let streams = Self.published + Self.program + "keep = \"\(keep)\"\nbuffer.events = 4\n"
-    try daemon.start(streams)
+    try await daemon.start(streams)
     let events = ["a", "b", "c"].map { #"{"k":"\#($0)","l":1}"# }
     try await publish(events[0], events[1], events[2], #"{"k":"b","l":1,"gone":true}"#, to: daemon)
     for value in 0..<8 { try await publish(#"{"k":"d","l":\#(value % 2),"v":\#(value)}"#, to: daemon) }
     let expected = [events[0], events[2], #"{"k":"d","l":0,"v":6}"#, #"{"k":"d","l":1,"v":7}"#]
     #expect(try await state(daemon, 4) == expected)
     await daemon.kill()
-    try daemon.start(streams)
+    try await daemon.start(streams)
     #expect(try await state(daemon, 4) == expected)
     #expect(await daemon.stop() == 0)
-    try daemon.start(streams)
+    try await daemon.start(streams)
     #expect(try await state(daemon, 4) == expected)
     try await publish(#"{"k":"c","l":1,"gone":true}"#, to: daemon)
     #expect(try await state(daemon, 3) == [expected[0]] + expected[2...])
@@ -50,29 +50,29 @@ import Testing
 
   @Test func anEventOnWhichTheProgramFailsHasNoKeyAndIsReported() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(Self.published + "key = \".a.b + 1\"\n")
+    try await daemon.start(Self.published + "key = \".a.b + 1\"\n")
     try await publish(#"{"a":5}"#, #"{"a":{"b":1}}"#, "x", #"{"a":{"b":[]}}"#, to: daemon)
     #expect(try await state(daemon, 1) == [#"{"a":{"b":1}}"#])
     #expect(ids(try await daemon.events(4)).count == 4)
-    #expect(daemon.logs("event failed: key: Cannot index number with"))
+    #expect(try await daemon.logs("event failed: key: Cannot index number with"))
   }
 
   @Test func aStateByAPathBeginsWithTheStoredEventsAndOneByAProgramWithTheNext() async throws {
     let daemon = try RestartedDaemon(hasManager: false)
-    try daemon.start(Self.published)
+    try await daemon.start(Self.published)
     let events = (0..<3).map { #"{"k":\#($0),"l":1}"# }
     try await publish(events[0], events[1], to: daemon)
-    try daemon.reload(Self.published + Self.path + "max_keys = 1\n")
+    try await daemon.reload(Self.published + Self.path + "max_keys = 1\n")
     await #expect(throws: (any Error).self) { try await state(daemon, 2) }
-    try daemon.reload(Self.published + Self.path)
+    try await daemon.reload(Self.published + Self.path)
     #expect(try await state(daemon, 2) == Array(events[..<2]))
-    try daemon.reload(Self.published + Self.program)
+    try await daemon.reload(Self.published + Self.program)
     try await publish(events[2], to: daemon)
     #expect(try await state(daemon, 1) == [events[2]])
     // Another reload changes nothing.
-    try daemon.reload(Self.published + Self.program + "replay = 0\n")
+    try await daemon.reload(Self.published + Self.program + "replay = 0\n")
     #expect(try await state(daemon, 1) == [events[2]])
-    try daemon.reload(Self.published + Self.path)
+    try await daemon.reload(Self.published + Self.path)
     #expect(try await state(daemon, 3) == events)
   }
 }

@@ -7,7 +7,7 @@ import Testing
   @Test func theStatusFollowsSubscribersWithoutWaitingForTheWatchdog() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(keptStream(keep: "no"), environment: ["WATCHDOG_USEC=1200000000"])
+    try await daemon.start(keptStream(keep: "no"), environment: ["WATCHDOG_USEC=1200000000"])
     func status(_ text: String) -> Bool {
       while let notice = manager.receive() {
         if notice.contains("STATUS=1 stream, \(text), ") { return true }
@@ -26,7 +26,7 @@ import Testing
   @Test func theStatusNamesTheReasonWhyTheFleetCannotBeReached() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(
+    try await daemon.start(
       """
       [cluster]
       name = "test"

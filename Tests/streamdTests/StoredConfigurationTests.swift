@@ -15,24 +15,24 @@ import Testing
   @Test func aRestartWithAnInvalidFileServesThePreviousConfiguration() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     let before = try await daemon.events(10)
-    try daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
+    try await daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
     #expect(await daemon.stop() == 0)
     manager.receiveAll()
-    try daemon.start(broken)
-    #expect(daemon.logs("streams.s.timer.evry: "))
-    #expect(daemon.logs("serving the previous configuration: "))
+    try await daemon.start(broken)
+    #expect(try await daemon.logs("streams.s.timer.evry: "))
+    #expect(try await daemon.logs("serving the previous configuration: "))
     #expect(try await daemon.events(10) == before)
     // Mended, it is applied as ever, and kept in place of the former.
-    try daemon.reload(keptStream(keep: "memory") + keptStream("t", keep: "no"))
-    #expect(daemon.logs("configuration reloaded: 1 unchanged, 0 changed, 1 added, 0 removed"))
-    try daemon.eventually("the new one is kept alone") {
+    try await daemon.reload(keptStream(keep: "memory") + keptStream("t", keep: "no"))
+    #expect(try await daemon.logs("configuration reloaded: 1 unchanged, 0 changed, 1 added, 0 removed"))
+    try await daemon.eventually("the new one is kept alone") {
       manager.kept.map(\.name).filter { $0.hasPrefix("kept-config") } == ["kept-config-1"]
     }
     #expect(await daemon.stop() == 0)
     manager.receiveAll()
-    try daemon.start(broken)
+    try await daemon.start(broken)
     #expect(try await daemon.events(1, of: "t").count == 1)
     #expect(await daemon.stop() == 0)
   }
@@ -45,9 +45,9 @@ import Testing
     let text =
       keptStream(keep: "memory")
       + "[streams.w]\nhttp = { url = \"http://127.0.0.1:1/\", every = \"1h\", bearer = { credential = \"token\" } }\n"
-    try daemon.start(text, environment: credentials)
+    try await daemon.start(text, environment: credentials)
     let before = try await daemon.events(10)
-    try daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
+    try await daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
     await daemon.kill()
     manager.receiveAll()
     // The secret is in nothing that is kept.
@@ -60,7 +60,7 @@ import Testing
     manager.receiveAll()
     #expect(manager.kept.contains { $0.name == "kept-log-0" })
     try daemon.folder.write(Array("secret".utf8), to: "token")
-    try daemon.start(text, environment: credentials)
+    try await daemon.start(text, environment: credentials)
     #expect(try await daemon.events(10) == before)
     #expect(await daemon.stop() == 0)
   }
@@ -94,7 +94,7 @@ import Testing
     bytes[7] = 9
     manager.keep(try MemoryFile.make(bytes, name: "x"), as: "kept-config-0")
     #expect(try await daemon.startAndEnd(broken) == 78)
-    #expect(daemon.logs("the stored configuration is not used: its format is version 9"))
+    #expect(try await daemon.logs("the stored configuration is not used: its format is version 9"))
   }
 
   @Test func aDamagedStoredConfigurationIsNotServed() async throws {
@@ -104,7 +104,7 @@ import Testing
       manager.keep(try MemoryFile.make(bytes, name: "x"), as: "kept-config-9223372036854775807")
     }
     #expect(try await daemon.startAndEnd(broken) == 78)
-    try daemon.start(keptStream(keep: "no"))
+    try await daemon.start(keptStream(keep: "no"))
     #expect(await daemon.stop() == 0)
   }
 
@@ -113,9 +113,9 @@ import Testing
   func aDamagedStoredConfigurationKeepsTheStoredDescriptors(damage: String) async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     let before = try await daemon.events(10)
-    try daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
+    try await daemon.eventually("the configuration is kept") { manager.kept.contains { $0.name == "kept-config-0" } }
     await daemon.kill()
     manager.receiveAll()
     let kept = try #require(manager.kept.first { $0.name == "kept-config-0" }).descriptor
@@ -128,10 +128,10 @@ import Testing
     default: #expect(pwrite(kept, "1", 1, off_t(place)) == 1)
     }
     #expect(try await daemon.startAndEnd(broken) == 75)
-    #expect(daemon.logs("the stored configuration is not used: "))
+    #expect(try await daemon.logs("the stored configuration is not used: "))
     manager.receiveAll()
     #expect(manager.kept.contains { $0.name == "kept-log-0" })
-    try daemon.start(keptStream(keep: "memory"))
+    try await daemon.start(keptStream(keep: "memory"))
     #expect(try await daemon.events(10) == before)
     #expect(await daemon.stop() == 0)
   }
@@ -142,14 +142,15 @@ import Testing
     daemon.limit = limit
     let listener = try UnixSocket.listen(at: daemon.folder.path("s"), mode: 0o600)
     daemon.listener = listener.raw
-    try daemon.start(keptStream(keep: "no"))
+    try await daemon.start(keptStream(keep: "no"))
     let connection = try StreamConnection(socket: daemon.folder.path("s"))
     var events = connection.stream("s").values.makeAsyncIterator()
     _ = try await events.next()
     #expect(await daemon.stop() == 0)
     manager.receiveAll()
     if limit == 1 {
-      #expect(daemon.logs("1 connection closed: handing them over takes 2 descriptors of the service manager"))
+      #expect(
+        try await daemon.logs("1 connection closed: handing them over takes 2 descriptors of the service manager"))
       await #expect(throws: StreamError.canceled("streamd is restarting")) {
         while try await events.next() != nil {}
       }

@@ -116,7 +116,7 @@ private let secrets = [
   @Test func aReloadReadsTokensAgain() async throws {
     let (daemon, environment) = try daemon()
     let address = uniqueAddress()
-    try daemon.start(file(address, "alice"), environment: environment)
+    try await daemon.start(file(address, "alice"), environment: environment)
     #expect(try status(address, "/streams/s?wait=60s", bearer("alice-0123456789")) == "200")
     #expect(try status(address, "/streams/s?wait=60s") == "401")
     #expect(try status(address, "/streams/s?wait=60s", bearer("bob-012345678901==")) == "401")
@@ -124,7 +124,7 @@ private let secrets = [
     client.request("GET", "/streams/s?as=sse", bearer("alice-0123456789"))
     #expect(client.read(through: "data:").contains("HTTP/1.1 200"))
     try daemon.folder.write(Array("another-0123456789".utf8), to: "alice")
-    try daemon.reload(file(address, "alice", "bob"))
+    try await daemon.reload(file(address, "alice", "bob"))
     #expect(
       client.read(through: "is not valid any more").contains(#"{"reason":"token \"alice\" is not valid any more"}"#))
     #expect(try status(address, "/streams/s?wait=60s", bearer("alice-0123456789")) == "401")
@@ -137,7 +137,7 @@ private let secrets = [
   @Test func connectionsOfATokenOutliveARestart() async throws {
     let (daemon, environment) = try daemon()
     let address = uniqueAddress()
-    try daemon.start(file(address, "alice", "bob"), environment: environment)
+    try await daemon.start(file(address, "alice", "bob"), environment: environment)
     let tokens = Locked(["alice-0123456789", "bob-012345678901=="])
     var probes: [(StreamConnection, CreditProbe)] = []
     for _ in 0..<2 {
@@ -151,8 +151,8 @@ private let secrets = [
     }
     daemon.signal(SIGTERM)
     #expect(try await daemon.end() == 0)
-    try daemon.start(file(address, "alice"), environment: environment)
-    #expect(daemon.logs("2 connections restored"))
+    try await daemon.start(file(address, "alice"), environment: environment)
+    #expect(try await daemon.logs("2 connections restored"))
     var last: UInt64 = 0
     for _ in 0..<100 {
       let id = try #require(await probes[0].1.next().id)
@@ -160,7 +160,7 @@ private let secrets = [
       last = id
     }
     while await probes[1].1.next().id != nil {}
-    #expect(daemon.logs("(token bob): disconnected: token \"bob\" is not valid any more"))
+    #expect(try await daemon.logs("(token bob): disconnected: token \"bob\" is not valid any more"))
     for (connection, _) in probes { connection.close() }
     #expect(await daemon.stop() == 0)
   }
@@ -168,7 +168,7 @@ private let secrets = [
   @Test func streamctlSendsTheTokenOfAFile() async throws {
     let (daemon, environment) = try daemon()
     let address = uniqueAddress()
-    try daemon.start(file(address, "alice"), environment: environment)
+    try await daemon.start(file(address, "alice"), environment: environment)
     func get(_ file: String?) async throws -> (CInt, String) {
       let arguments =
         ["--socket", "\(address)", "get", "s"] + (file.map { ["--token-file", daemon.folder.path($0)] } ?? [])

@@ -16,7 +16,7 @@ import Testing
   }
 
   @Test func aHundredSubscribersCostOneConnection() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       """
       [streams.s]
       type = "text/plain"
@@ -39,7 +39,7 @@ import Testing
   }
 
   @Test func aFailureAndItsEndAreInTheJournalAndInTheCatalogue() async throws {
-    let daemon = try DaemonProcess(
+    let daemon = try await DaemonProcess(
       """
       [streams.s]
       type = "text/plain"
@@ -52,7 +52,7 @@ import Testing
     var catalogue = connection.stream("$streams").values.makeAsyncIterator()
     while let row = try await catalogue.next().map(text), !row.contains("a subprotocol, and none was offered") {}
     next.cancel()
-    #expect(daemon.logs("s: source failing: the response has a subprotocol, and none was offered;"))
+    #expect(try await daemon.logs("s: source failing: the response has a subprotocol, and none was offered;"))
     connection.close()
     #expect(await daemon.stop() == 0)
   }
