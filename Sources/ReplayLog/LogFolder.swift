@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Synchronization
 
 /// A folder of logs in files, one per stream; locked by this process from its first use on. A write by another process
 /// corrupts the files. A truncation by another process ends the process that has the files mapped.
@@ -10,6 +11,7 @@ import Glibc
   private let progress: () -> Void
   private let report: @Sendable (String) -> Void
   private let writeFailed: @Sendable (_ stream: String, _ reason: String) -> Void
+  private let files = FilesInUse()
   /// Set from the first use of the folder on.
   private var marks: IDMarks?
   /// As pread(2).
@@ -33,7 +35,8 @@ import Glibc
   ///   - boot: the present boot; nil if unknown: a log that was not closed then counts as truncated by a power failure.
   ///   - progress: called repeatedly while files are read and written, which may take minutes for large ones.
   ///   - report: called, on any thread, with a sentence about ids that may be assigned twice.
-  ///   - writeFailed: called, on any thread, when a log's sync failed. The log continues in memory.
+  ///   - writeFailed: called, on any thread, when a log's sync failed, and once when its file is found to be gone. The log
+  ///     continues in memory.
   public init(
     path: String, boot: BootID?, progress: @escaping () -> Void = {},
     report: @escaping @Sendable (String) -> Void = { _ in },
@@ -120,7 +123,10 @@ import Glibc
   /// Continues the log in the same file.
   /// - Precondition: the limits fit.
   public func log(of remains: LogRemains, limits: EventLog.Limits) throws(LogRefusal) -> EventLog {
-    try remains.log(limits: limits, boot: boot, progress: progress, didGrow: sync(remains.region, of: remains.stream))
+    let log = try remains.log(
+      limits: limits, boot: boot, progress: progress, didGrow: sync(remains.region, of: remains.stream))
+    files.insert(path(of: remains.stream), remains.stream)
+    return log
   }
 
   /// A log in a new file, which replaces the existing one. All of its space is allocated here, so that a full disk
@@ -163,6 +169,7 @@ import Glibc
       throw Self.outOfReach("its file cannot be renamed: \(reason(errno))")
     }
     isFinished = true
+    files.insert(path(of: stream), stream)
     // The new name survives a power failure only after the folder was synced.
     if case .own(let folder) = use { _ = syncFolder(folder) }
     return log
@@ -186,11 +193,22 @@ import Glibc
 
   /// Removes a stream's file, if it exists.
   public func remove(_ stream: String) {
-    if case .own = use { unsafe unlink(path(of: stream)) }
+    guard case .own = use else { return }
+    files.remove(stream)
+    unsafe unlink(path(of: stream))
+  }
+
+  /// Reports the file of a log in use if it is gone, as each sync does.
+  public func checkFile(of stream: String) {
+    if let loss = files.loss(of: stream) { writeFailed(stream, loss) }
   }
 
   private func sync(_ region: MappedRegion, of stream: String) -> @Sendable () -> Void {
-    { [writeFailed] in region.syncSoon { writeFailed(stream, reason($0)) } }
+    { [writeFailed, weak files] in
+      region.syncSoon { [weak files] code in
+        if let failure = code == 0 ? files?.loss(of: stream) : reason(code) { writeFailed(stream, failure) }
+      }
+    }
   }
 
   /// Locks the folder, as the first use of it does.
@@ -259,6 +277,25 @@ import Glibc
     // FNV-1a, 64 bits.
     let digest = stream.utf8.reduce(0xcbf2_9ce4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
     return name.prefix(180) + "~" + String(digest, radix: 16) + ".log"
+  }
+}
+
+/// The files of the logs in use. A log whose file has lost its name is written to space that is free once the process
+/// ends.
+private final class FilesInUse: Sendable {
+  private let paths = Mutex<[String: String]>([:])
+
+  func insert(_ path: String, _ stream: String) { paths.withLock { $0[stream] = path } }
+
+  func remove(_ stream: String) { paths.withLock { $0[stream] = nil } }
+
+  /// - Returns: once, that the stream's file is gone.
+  func loss(of stream: String) -> String? {
+    paths.withLock { paths in
+      guard let path = paths[stream], unsafe access(path, F_OK) != 0, errno == ENOENT else { return nil }
+      paths[stream] = nil
+      return "\(path) was deleted or renamed, and a restart begins without it"
+    }
   }
 }
 

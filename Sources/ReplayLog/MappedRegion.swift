@@ -75,19 +75,16 @@ import Synchronization
   }
 
   /// As `sync`, after a delay and on another thread: once for all changes in the meantime.
-  /// - Parameter failed: called with the errno.
-  func syncSoon(failed: @escaping @Sendable (CInt) -> Void) {
+  /// - Parameter completed: called with 0 or an errno.
+  func syncSoon(completed: @escaping @Sendable (CInt) -> Void) {
     guard !isSyncDue.load(ordering: .relaxed), !isSyncDue.exchange(true, ordering: .relaxed) else { return }
     Self.syncQueue.asyncAfter(deadline: .now() + Self.syncDelay) { [self] in
       // This precedes the sync: a change after this point may miss it, and requests the next one.
       isSyncDue.store(false, ordering: .sequentiallyConsistent)
       let synced = marks?.willSync()
       let code = sync()
-      if code != 0 {
-        failed(code)
-      } else if let synced, marks?.didSync(synced) == true {
-        syncSoon(failed: failed)
-      }
+      if code == 0, let synced, marks?.didSync(synced) == true { syncSoon(completed: completed) }
+      completed(code)
     }
   }
 }

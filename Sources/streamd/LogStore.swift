@@ -418,7 +418,10 @@ final class LogStore {
     queue.async {
       for (stream, log) in unsafe store.logs { unsafe store.folder.settleIDs(of: stream, at: log.nextOwnID) }
       unsafe store.folder.flushIDs()
-      for log in unsafe store.filed.values { log.close() }
+      for (stream, log) in unsafe store.filed {
+        log.close()
+        unsafe store.folder.checkFile(of: stream)
+      }
       done.signal()
     }
     return done.wait(timeout: .now() + .milliseconds(Int(timeout / .milliseconds(1)))) == .success

@@ -1,5 +1,6 @@
 import Events
 import Glibc
+import StreamRuntime
 import TestSupport
 import Testing
 
@@ -48,6 +49,29 @@ import Testing
     let log = try next.log(of: left, limits: limits)
     #expect(log.element(at: log.firstPosition).data == [1])
     #expect(try next.remains(of: "b") == nil)
+  }
+
+  /// Its events are not on disk any more, which nothing else would tell before a restart lacks them.
+  @Test(arguments: [true, false]) func aFileThatIsDeletedWhileItIsInUseIsReportedOnce(isAppended: Bool) async throws {
+    let folder = try TemporaryFolder()
+    let reports = Locked<[String]>([])
+    let state = LogFolder(path: folder.path, boot: boot) { stream, reason in
+      reports.withLock { $0.append("\(stream): \(reason)") }
+    }
+    let logs = try ["a", "b"].map { name in
+      let log = try state.makeLog(of: name, limits: limits, takingOver: nil)
+      return try state.makeLog(of: name, limits: limits, takingOver: log)
+    }
+    state.remove("b")
+    #expect(unlink(folder.path("a.log")) == 0)
+    for log in logs where isAppended {
+      log.append([[1]])
+      log.didGrow?()
+    }
+    if isAppended { #expect(try await eventually { !reports.withLock { $0.isEmpty } }) }
+    for name in ["a", "b"] { state.checkFile(of: name) }
+    let expected = "a: \(folder.path("a.log")) was deleted or renamed, and a restart begins without it"
+    #expect(reports.withLock { $0 } == [expected])
   }
 
   @Test func withoutABootIdAnUnclosedLogCountsAsTruncated() throws {
