@@ -98,7 +98,7 @@ import Testing
     #expect(zip(numbers, numbers.dropFirst()).allSatisfy { $0 < $1 })
     let missing = zip(ids(first + events), ids(first + events).dropFirst()).map { $1 - $0 - 1 }.reduce(0, +)
     #expect(missing > 0)
-    #expect(try await b.logs("events of \"s\" of \(address), not read in time"))
+    #expect(try await b.logs(" of \"s\" of \(address), not read in time"))
     // The catalogue follows the stream.
     #expect(try await eventually { try await entry(of: b).missed ?? 0 >= missing })
     #expect(await b.stop() == 0)
