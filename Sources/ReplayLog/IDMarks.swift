@@ -98,6 +98,9 @@ final class IDMarks: Sendable {
     }
   }
 
+  /// The file is gone: the next write makes it anew.
+  func forgetFile() { state.withLock { $0.hasChanged = true } }
+
   /// Writes all changes to the disk; returns when that has finished or failed.
   func flush() { queue.sync { write() } }
 

@@ -198,6 +198,9 @@ import Synchronization
     unsafe unlink(path(of: stream))
   }
 
+  /// Whether no file has the stream's name. False if that cannot be found out.
+  public func lacksFile(of stream: String) -> Bool { isMissing(path(of: stream)) }
+
   /// Reports the file of a log in use if it is gone, as each sync does.
   public func checkFile(of stream: String) {
     if let loss = files.loss(of: stream) { writeFailed(stream, loss) }
@@ -215,7 +218,12 @@ import Synchronization
   /// - Returns: false when it does not exist.
   @discardableResult public func enter() throws(LogRefusal) -> Bool {
     switch use {
-    case .own: return true
+    case .own(let descriptor) where isAt(path, descriptor): return true
+    case .own(let descriptor):
+      // It was deleted or renamed. Another daemon may have locked a new one by now.
+      close(descriptor)
+      use = .none
+      marks?.forgetFile()
     case .refused(let refusal): throw refusal
     case .none: break
     }
@@ -239,8 +247,15 @@ import Synchronization
     // The former process may have been killed between a rename and its sync; later writes go to the renamed files.
     _ = syncFolder(descriptor)
     // No stream's file has this name: theirs end in .log.
-    marks = IDMarks(path: path + "/ids", report: report)
+    marks = marks ?? IDMarks(path: path + "/ids", report: report)
     return true
+  }
+
+  /// Whether the open folder still has this path.
+  private func isAt(_ path: String, _ descriptor: CInt) -> Bool {
+    var (opened, named) = (stat(), stat())
+    return unsafe fstat(descriptor, &opened) == 0 && stat(path, &named) == 0 && opened.st_ino == named.st_ino
+      && opened.st_dev == named.st_dev
   }
 
   private static func inUse(_ folder: CInt) -> LogRefusal {
@@ -292,11 +307,13 @@ private final class FilesInUse: Sendable {
   /// - Returns: once, that the stream's file is gone.
   func loss(of stream: String) -> String? {
     paths.withLock { paths in
-      guard let path = paths[stream], unsafe access(path, F_OK) != 0, errno == ENOENT else { return nil }
+      guard let path = paths[stream], isMissing(path) else { return nil }
       paths[stream] = nil
       return "\(path) was deleted or renamed, and a restart begins without it"
     }
   }
 }
+
+private func isMissing(_ path: String) -> Bool { unsafe access(path, F_OK) != 0 && errno == ENOENT }
 
 private func reason(_ code: CInt) -> String { unsafe String(cString: strerror(code)) }

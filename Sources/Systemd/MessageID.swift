@@ -73,6 +73,8 @@ extension MessageID {
   public static let stateCutOff = MessageID(0xe829_17bc_6f3e_3eff, 0x1073_64ca_53d0_2e08)
   /// A stream's events will be lost earlier than its configuration demands.
   public static let stateNotKept = MessageID(0x95e7_8082_953e_f406, 0x56de_051b_4d12_3b55)
+  /// A stream's events are stored on disk again.
+  public static let stateKept = MessageID(0xea99_55fa_4ac7_47a8, 0xa17d_8dc4_91d0_dae7)
   /// A client connected, sent a request, or left; only at the level `debug`.
   public static let clientActs = MessageID(0x40c0_9653_01d9_4f05, 0xbed0_9bf9_3dba_340a)
   /// The level of the journal was changed at run time.

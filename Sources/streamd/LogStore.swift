@@ -294,8 +294,15 @@ final class LogStore {
     return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
-  /// The log of a stream that needs another one, as `ConfigurationDifference.Change.hasOtherLog` says. It has the
-  /// events that fit, with their ids, but none if the stream was not shared with other hosts and now is.
+  /// The streams whose logs are not in the file where `keep` wants them, and may be now: the file could not be made, or it
+  /// is gone. A file of former processes stays, because it may have events that the log lacks.
+  func displaced(among streams: [Configuration.Stream]) -> Set<String> {
+    let names = streams.filter { $0.keep == .disk }.map(\.name)
+    return Set(names.filter { leftBehind.contains($0) || folder.lacksFile(of: $0) })
+  }
+
+  /// The log of a stream that needs another one, as `ConfigurationDifference.Change.hasOtherLog` says, or that is
+  /// displaced. It has the events that fit, with their ids, but none if the stream was not shared with other hosts and now is.
   ///
   /// - Parameter old: the stream's log so far; it must not change during the call.
   /// - Throws: `SystemError` when there is no memory for it; nothing has changed then.

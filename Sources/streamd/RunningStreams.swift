@@ -75,36 +75,44 @@ final class RunningStreams: @unchecked Sendable {
   /// - Throws: `SystemError` when there is no memory for an added stream; nothing has changed then.
   func apply(_ difference: ConfigurationDifference) throws {
     dispatchPrecondition(condition: .onQueue(queue))
+    let displaced = logs.displaced(among: difference.streamsWithTheirLogs)
     let added = try makeLogs(of: difference.added.basesFirst)
     // For its source a held event counts as taken, and for its publisher as confirmed. The logs must have it first.
-    let renewed = difference.renewed()
-    let ending = difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name)
+    let renewed = difference.renewed(besides: displaced)
+    let ending = displaced.union(difference.changed.filter { $0.hasOtherFeed || $0.hasOtherLog }.map(\.stream.name))
     let holds = (ending + renewed.map(\.name) + difference.removed).compactMap { feeds[$0]?.hold }
     passHeld(holds)
     defer { sources.close(holds) }
     var remarks: [(String, String)] = []
-    let changed = Set(difference.changed.map(\.stream.name))
     let renewedNames = Set(renewed.map(\.name))
-    let changes = difference.changed.map { change in
-      let hasOtherFeed = change.hasOtherFeed || renewedNames.contains(change.stream.name)
-      return StreamChange(
-        StreamConfiguration(change.stream), feed: hasOtherFeed ? replaceFeed(of: change.stream) : nil,
-        makeLog: change.hasOtherLog
-          ? { [logs] old in
-            let kept = try logs.log(of: change.stream, insteadOf: old)
-            if let remark = kept.remark { remarks.append((change.stream.name, remark)) }
+    func change(_ stream: Configuration.Stream, hasOtherFeed: Bool, hasOtherLog: Bool) -> StreamChange {
+      StreamChange(
+        StreamConfiguration(stream),
+        feed: hasOtherFeed || renewedNames.contains(stream.name) ? replaceFeed(of: stream) : nil,
+        makeLog: hasOtherLog || displaced.contains(stream.name)
+          ? { [logs, journal] old in
+            let kept = try logs.log(of: stream, insteadOf: old)
+            if let remark = kept.remark {
+              remarks.append((stream.name, remark))
+            } else if displaced.contains(stream.name) {
+              journal.write(.stateKept, .notice, "events are stored on disk again", .stream(stream.name))
+            }
             return kept.log
           } : nil)
+    }
+    let changes = difference.changed.map {
+      change($0.stream, hasOtherFeed: $0.hasOtherFeed, hasOtherLog: $0.hasOtherLog)
     }
     // Set before the streams change: a client with a new token would be refused otherwise.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
     // Added before the others change, because a changed stream may be derived from an added one.
     for (stream, kept) in added { try add(stream, kept) }
     // After that, because they may be among the added ones: each replaces the feed that the stream has.
-    let others = renewed.filter { !changed.contains($0.name) }.map {
-      StreamChange(StreamConfiguration($0), feed: replaceFeed(of: $0))
+    let others = renewedNames.union(displaced).subtracting(difference.changed.map(\.stream.name))
+    let further = difference.streams.basesFirst.filter { others.contains($0.name) }.map {
+      change($0, hasOtherFeed: false, hasOtherLog: false)
     }
-    let failures = server.change(changes + others, removing: difference.removed)
+    let failures = server.change(changes + further, removing: difference.removed)
     for (name, error) in failures.sorted(by: { $0.key < $1.key }) {
       journal.write(
         .stateNotKept, .error, "the stream continues with its current buffer: \(error)", .stream(name))

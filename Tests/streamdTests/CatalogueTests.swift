@@ -31,7 +31,7 @@ import Testing
     var entries = FeedEntries(of: "s")
     return server.map { Journal.Entry($0) } + source.flatMap { entries.take($0, at: .zero) }
       + pipeline.flatMap { entries.take($0, at: .zero) } + derived.flatMap { entries.take($0, at: .zero) }
-      + [Journal.Entry(.stateCutOff, .notice, "", [.stream("s")])]
+      + [.stateCutOff, .stateKept].map { Journal.Entry($0, .notice, "", [.stream("s")]) }
   }()
 
   @Test(arguments: [

@@ -364,6 +364,77 @@ import Testing
     }
   }
 
+  enum Displacement: CaseIterable { case deletedFile, deletedFolder, fullDisk }
+
+  /// Without a restart, which would lose the events of a stream without a service manager.
+  @Test(arguments: Displacement.allCases, [false, true])
+  func aReloadStoresEventsOnDiskAgain(displacement: Displacement, hasManager: Bool) async throws {
+    let daemon = try RestartedDaemon(hasManager: hasManager)
+    let stream = keptStream(keep: "disk") + keptStream("unchanged", keep: "disk")
+    let file = daemon.state + "/s.log"
+    if displacement == .fullDisk {
+      #expect(mkdir(daemon.state, 0o700) == 0)
+      try await withoutRoom(daemon) { try await daemon.start(stream) }
+    } else {
+      try await daemon.start(stream)
+      #expect(unlink(file) == 0)
+    }
+    if displacement == .deletedFolder {
+      for name in ["unchanged.log", "ids"] { #expect(unlink(daemon.state + "/" + name) == 0) }
+      #expect(rmdir(daemon.state) == 0)
+    }
+    let socket = daemon.folder.path("s")
+    let reader = Task {
+      let connection = try StreamConnection(socket: socket)
+      defer { connection.close() }
+      var events: [StreamEvent] = []
+      for try await event in connection.stream("s", options: .init(from: .since("1970-01-01T00:00:00Z"))).values {
+        events.append(event)
+        if events.count == 200 { break }
+      }
+      return events
+    }
+    let before = try await daemon.events(30)
+    try await daemon.reload(stream)
+    #expect(daemon.log.components(separatedBy: "s: events are stored on disk again\n").count == 2, "\(daemon.log)")
+    #expect(daemon.log.contains("unchanged: events are stored") == (displacement == .deletedFolder))
+    let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
+    #expect(!String(decoding: catalogue[0].data, as: UTF8.self).contains("not on disk"))
+    let read = try await reader.value
+    #expect(Array(read.prefix(30)) == before && read.allSatisfy { $0.gap == nil })
+    // The new folder is locked, as the former one was.
+    try daemon.folder.write(
+      Array("[server]\nsocket = \"\(daemon.folder.path("t"))\"\nstate = \"\(daemon.state)\"\n\(stream)".utf8),
+      to: "other.toml")
+    let other = try await run(["--config", daemon.folder.path("other.toml")])
+    #expect(other.status != 0 && other.errors.contains("is the state directory of another daemon"), "\(other)")
+    try await daemon.reload(stream)
+    #expect(daemon.log.components(separatedBy: "s: events are stored on disk again\n").count == 2)
+    if hasManager { try await daemon.eventually("no log is kept") { daemon.keptLogs.isEmpty } }
+    await daemon.kill()
+    #expect(access(daemon.state + "/ids", F_OK) == 0)
+    try await daemon.start(stream)
+    #expect(Array(try await daemon.events(200)) == read)
+    #expect(await daemon.stop() == 0)
+  }
+
+  /// It may have events that the log lacks.
+  @Test func aReloadReplacesNoFileOfAFormerProcess() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    try await daemon.start(keptStream(keep: "disk"))
+    let before = try await daemon.events(30)
+    #expect(await daemon.stop() == 0)
+    let (file, away) = (daemon.state + "/s.log", daemon.state + "/away")
+    #expect(rename(file, away) == 0 && symlink("nowhere", file) == 0)
+    try await daemon.start(keptStream(keep: "disk"))
+    #expect(try await daemon.logs("events are stored in memory, not on disk"))
+    #expect(unlink(file) == 0 && rename(away, file) == 0)
+    try await daemon.reload(keptStream(keep: "disk"))
+    await daemon.kill()
+    try await daemon.start(keptStream(keep: "disk"))
+    #expect(Array(try await daemon.events(30)) == before)
+  }
+
   @Test func aKillBeforeTheManagerHasReceivedALogLosesNoEvents() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)

@@ -87,6 +87,12 @@ struct ConfigurationDifference: Equatable {
     return new.changes(from: old, applyingAt: .restart).map { "cluster." + $0 }
   }
 
+  /// The streams that are served already, and need no other log.
+  var streamsWithTheirLogs: [Configuration.Stream] {
+    let others = Set((added + changed.filter(\.hasOtherLog).map(\.stream)).map(\.name))
+    return streams.filter { !others.contains($0.name) }
+  }
+
   /// Derived streams with a base that gets another source or log, and so subscribes to its source anew. They subscribe
   /// to the base anew as well, also if they have ended with it. Otherwise a derived stream could end while its base
   /// continues.
