@@ -210,8 +210,9 @@ struct Subscription {
         (isReadingState, reading) = (false, nil)
         return
       }
-      // If ids were skipped, a gap does not tell which.
-      guard client.world.truths[stream]?.begins(between: after, and: end) != true else {
+      // If ids were skipped, a gap does not tell which. Nor does that of a client that may have been too slow.
+      guard client.world.truths[stream]?.begins(between: after, and: end) != true, onLag == "fail" || end <= after + 1
+      else {
         reading = nil
         return
       }
