@@ -16,14 +16,14 @@ import Testing
   /// A source whose next run counts the lines of `$F/runs`; `$N` is its number.
   private func poll(
     _ script: String, form: ProgramPoll.Form = .whole(maximumBytes: 1 << 20), every: Duration = .milliseconds(2),
-    timeout: Duration = .seconds(60), in place: ProgramPlace = ProgramPlace(), resumption: SourceResumption? = nil,
+    retry: Backoff = Backoff(first: .milliseconds(1), max: .milliseconds(2)), timeout: Duration = .seconds(60),
+    in place: ProgramPlace = ProgramPlace(), resumption: SourceResumption? = nil,
     admission: FetchAdmission? = nil, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
     on thread: SourceThread, succeeded: @escaping @Sendable () -> Void = {}
   ) -> ProgramPoll {
     let counter = "echo >> $F/runs; N=$(wc -l < $F/runs); "
     let configuration = ProgramConfiguration(
-      command: ["sh", "-c", counter + script], environment: ["F": folder.path], maximumLineBytes: 1024,
-      retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
+      command: ["sh", "-c", counter + script], environment: ["F": folder.path], maximumLineBytes: 1024, retry: retry)
     return ProgramPoll(
       configuration, every: every, form: form, timeout: timeout, phaseKey: "a", in: place, resumption: resumption,
       admission: admission, handover: handover, refresh: refresh, on: thread, succeeded: succeeded
@@ -172,6 +172,18 @@ import Testing
       #expect(sentences == ["sh exited with status 1", "sh wrote a line over 1 KiB"])
       // A run that goes on does not show that the next failure is another one.
       #expect(!reports.withLock { $0.contains { if case .recovered = $0 { true } else { false } } })
+      taker.cancel()
+    }
+  }
+
+  @Test func aRunThatBeginsAtTheEndOfAFailedOneHasATimeout() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      let script = "[ $N = 1 ] && exit 1; [ $N = 2 ] || exec echo fine; exec sleep 1000"
+      let atOnce = Backoff(first: .nanoseconds(1), max: .nanoseconds(1))
+      poll(script, retry: atOnce, timeout: .milliseconds(300), on: thread).subscribe(taker)
+      #expect(await taker.next(1) == ["fine"])
+      #expect(sentences.last == "sh did not end within 300 ms (timeout)")
       taker.cancel()
     }
   }

@@ -127,7 +127,9 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
     if fault == nil {
       do throws(HTTPFailure) { try takeEnd() } catch { fault = error.sentence }
     }
-    defer { fault = nil }
-    ended(fault.map { "\(configuration.name) \($0)" })
+    // The next run may begin in this call.
+    let failure = fault
+    fault = nil
+    ended(failure.map { "\(configuration.name) \($0)" })
   }
 }
