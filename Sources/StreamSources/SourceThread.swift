@@ -29,6 +29,8 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   private var transfersPerHost: Int
   /// nil: programs may outlive a kill of this process.
   let programGuard: ProgramGuard?
+  /// For the standard error of all programs.
+  let errorShare = ThreadShare()
 
   /// - Parameters:
   ///   - transfersPerHost: concurrent requests of all sources to one host and port, or one Unix socket. Others wait in

@@ -220,7 +220,7 @@ import Testing
     }
   }
 
-  @Test func aFloodOnStandardErrorLeavesItsThreadToOthers() async throws {
+  @Test(arguments: [1, 4]) func floodsOnStandardErrorLeaveTheirThreadToOthers(count: Int) async throws {
     try await withSourceThread { thread in
       func processorTime() async -> Duration {
         await withCheckedContinuation { continuation in
@@ -231,13 +231,26 @@ import Testing
           }
         }
       }
-      let taker = Taker(.max(1))
-      program("yes >&2", on: thread).subscribe(taker)
-      while said.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+      let takers = (0..<count).map { _ in Taker(.max(1)) }
+      for (number, taker) in takers.enumerated() { program("yes \(number) >&2", on: thread).subscribe(taker) }
+      while Set(said).count < count { try await Task.sleep(for: .milliseconds(10)) }
       let (start, spent) = (ContinuousClock.now, await processorTime())
       try await Task.sleep(for: .milliseconds(300))
       let share = (await processorTime() - spent) / (ContinuousClock.now - start)
       #expect(share < 0.5)
+      for taker in takers { taker.cancel() }
+    }
+  }
+
+  /// A program may write lines faster than they are read.
+  @Test func allLinesOfStandardErrorAreReportedBeforeTheEndOfTheirProgram() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      program("mkdir $F/1 || exec echo fine; yes x | head -n 30000 >&2; printf last >&2; exit 3", on: thread)
+        .subscribe(taker)
+      #expect(await taker.next(1) == ["fine"])
+      let lines = said.filter { $0 == "x" || $0 == "last" }
+      #expect(lines.count == 30_001 && lines.last == "last" && sentences == ["sh exited with status 3"])
       taker.cancel()
     }
   }

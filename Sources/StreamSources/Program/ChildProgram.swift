@@ -30,8 +30,6 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   /// Bytes of standard error read in one turn: each line costs a check of the journal's flood limit, while other
   /// sources wait.
   private static let errorBytes = 4 << 10
-  /// A flood of lines takes at most a fifth of the thread's time. The program waits in its writes then.
-  private static let errorPause: UInt64 = 4
   /// How often the rest of a group is checked: the system does not report its end.
   private static let lookPause = Duration.milliseconds(20)
   /// How long another process may take to reap a killed orphan. Most are gone at the next check.
@@ -64,7 +62,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     id = launch.id
     grace = configuration.grace
     output = ProgramPipe(launch.output, pieceBytes: Self.outputBytes, on: thread.loop)
-    errors = ProgramPipe(launch.errors, pieceBytes: Self.errorBytes, pause: Self.errorPause, on: thread.loop)
+    errors = ProgramPipe(launch.errors, pieceBytes: Self.errorBytes, share: thread.errorShare, on: thread.loop)
     process = launch.process
     self.thread = thread
     self.handler = handler
@@ -75,6 +73,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     unsafe errors.receive = { [weak self] bytes in
       if let self { unsafe errorLines.feed(bytes).forEach(say) }
     }
+    errors.ended = { [weak self] in self?.errorsEnded() }
     do throws(SystemError) {
       try thread.programGuard?.watch(id)
       registration = try thread.loop.register(process.raw, for: .readable, handler: self)
@@ -99,6 +98,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   func end(within grace: Duration? = nil) {
     thread.loop.assertOnLoop()
     isDiscarding = true
+    if thread.isStopped { errors.share = nil }
     terminate(within: grace ?? self.grace)
     watchOutput()
   }
@@ -112,8 +112,13 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
       try output.watch()
     } catch {
       if ending == nil { ending = .unreadable(error) }
-      if phase == .over { finish() } else { terminate(within: grace) }
+      if phase == .over { output.drop() } else { terminate(within: grace) }
     }
+  }
+
+  private func errorsEnded() {
+    errorLines.end().forEach(say)
+    finish()
   }
 
   private func outputEnded() {
@@ -202,19 +207,19 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     thread.programGuard?.forget(id)
     if let killTimer { thread.loop.cancel(killTimer) }
     killTimer = nil
-    errors.readWhatIsThere()
-    errorLines.end().forEach(say)
-    output.limitToWhatIsThere()
     phase = .over
-    if output.isAtEnd { finish() } else { watchOutput() }
+    errors.limitToWhatIsThere()
+    output.limitToWhatIsThere()
+    if !output.isAtEnd { watchOutput() }
+    finish()
   }
 
+  /// Reports the end, once everything that the program has written was read.
   private func finish() {
     thread.loop.assertOnLoop()
-    output.rest()
-    let handler = handler
+    guard phase == .over, errors.isAtEnd, output.isAtEnd, let handler else { return }
     self.handler = nil
-    handler?.programEnded(ending ?? .unknown)
+    handler.programEnded(ending ?? .unknown)
     thread.forget(self)
   }
 }

@@ -19,15 +19,16 @@ import StreamRuntime
   private var bytesLeft: Int?
 
   private let pieceBytes: Int
-  private let pause: UInt64
+  /// The share of the thread's time that all pipes with it may take together; nil: no limit.
+  var share: ThreadShare?
 
   /// - Parameters:
   ///   - pieceBytes: maximum bytes read in one turn of the loop.
-  ///   - pause: how long nothing is read after a piece, as a multiple of the time that the piece took.
-  init(_ descriptor: consuming OwnedDescriptor, pieceBytes: Int, pause: UInt64 = 0, on loop: EventLoop) {
+  ///   - share: as the property.
+  init(_ descriptor: consuming OwnedDescriptor, pieceBytes: Int, share: ThreadShare? = nil, on loop: EventLoop) {
     self.descriptor = descriptor
     self.pieceBytes = pieceBytes
-    self.pause = pause
+    self.share = share
     self.loop = loop
   }
 
@@ -56,18 +57,19 @@ import StreamRuntime
     if bytesLeft == 0 { end() }
   }
 
-  /// Reads all that `limitToWhatIsThere` admits, now.
-  func readWhatIsThere() {
-    limitToWhatIsThere()
-    while !isAtEnd { readPiece() }
+  /// Ends the input here.
+  func drop() {
+    loop.assertOnLoop()
+    if !isAtEnd { end() }
   }
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
+    guard let share else { return readPiece() }
     let start = EventLoop.monotonicNow()
     readPiece()
-    guard pause > 0, registration != nil else { return }
+    guard registration != nil else { return }
     rest()
-    watch(after: .nanoseconds(pause &* (EventLoop.monotonicNow() &- start)))
+    watch(after: share.pause(after: EventLoop.monotonicNow() &- start))
   }
 
   private func watch(after delay: Duration) {
