@@ -71,7 +71,7 @@ import Synchronization
     let descriptor = unsafe open(path(of: stream), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else {
       if errno == ENOENT { return nil }
-      throw Self.outOfReach("it cannot be opened: \(reason(errno))")
+      throw Self.outOfReach("\(Self.fileName(for: stream)) cannot be opened: \(reason(errno))")
     }
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not a streamd log") }
     // The size is compared with the header first: a wrong one could take the whole disk.
@@ -79,7 +79,9 @@ import Synchronization
     _ = try unsafe LogLayout(reading: region.bytes)
     // Holes in the file need their space on the disk, too.
     let code = unsafe posix_fallocate(descriptor, 0, region.bytes.count)
-    guard code == 0 else { throw Self.outOfReach("it has not enough space on the disk: \(reason(code))") }
+    guard code == 0 else {
+      throw Self.outOfReach("\(Self.fileName(for: stream)) has not enough space on the disk: \(reason(code))")
+    }
     try unsafe checkReading(descriptor, region.bytes.count)
     let remains = try LogRemains(file: region, boot: boot, time: firstID(of: stream), progress: progress)
     guard remains.stream == stream else {
@@ -125,7 +127,7 @@ import Synchronization
   public func log(of remains: LogRemains, limits: EventLog.Limits) throws(LogRefusal) -> EventLog {
     let log = try remains.log(
       limits: limits, boot: boot, progress: progress, didGrow: sync(remains.region, of: remains.stream))
-    files.insert(path(of: remains.stream), remains.stream)
+    files.insert(path(of: remains.stream), of: remains.stream, log.descriptor)
     return log
   }
 
@@ -165,11 +167,9 @@ import Synchronization
     progress()
     let failure = region.sync()
     guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }
-    guard unsafe rename(unfinished, path(of: stream)) == 0 else {
-      throw Self.outOfReach("its file cannot be renamed: \(reason(errno))")
-    }
+    let renamed = files.rename(unfinished, to: path(of: stream), of: stream, log.descriptor)
+    guard renamed == 0 else { throw Self.outOfReach("its file cannot be renamed: \(reason(renamed))") }
     isFinished = true
-    files.insert(path(of: stream), stream)
     // The new name survives a power failure only after the folder was synced.
     if case .own(let folder) = use { _ = syncFolder(folder) }
     return log
@@ -199,11 +199,12 @@ import Synchronization
   }
 
   /// Whether no file has the stream's name. False if that cannot be found out.
-  public func lacksFile(of stream: String) -> Bool { isMissing(path(of: stream)) }
+  public func lacksFile(of stream: String) -> Bool { FileIdentity(at: path(of: stream)) == nil && isMissing(errno) }
 
-  /// Reports the file of a log in use if it is gone, as each sync does.
-  public func checkFile(of stream: String) {
+  /// The stream's log is closed. Reports that its file is gone, as each sync does.
+  public func leave(_ stream: String) {
     if let loss = files.loss(of: stream) { writeFailed(stream, loss) }
+    files.remove(stream)
   }
 
   private func sync(_ region: MappedRegion, of stream: String) -> @Sendable () -> Void {
@@ -218,7 +219,7 @@ import Synchronization
   /// - Returns: false when it does not exist.
   @discardableResult public func enter() throws(LogRefusal) -> Bool {
     switch use {
-    case .own(let descriptor) where isAt(path, descriptor): return true
+    case .own(let descriptor) where FileIdentity(of: descriptor) == FileIdentity(at: path): return true
     case .own(let descriptor):
       // It was deleted or renamed. Another daemon may have locked a new one by now.
       close(descriptor)
@@ -249,13 +250,6 @@ import Synchronization
     // No stream's file has this name: theirs end in .log.
     marks = marks ?? IDMarks(path: path + "/ids", report: report)
     return true
-  }
-
-  /// Whether the open folder still has this path.
-  private func isAt(_ path: String, _ descriptor: CInt) -> Bool {
-    var (opened, named) = (stat(), stat())
-    return unsafe fstat(descriptor, &opened) == 0 && stat(path, &named) == 0 && opened.st_ino == named.st_ino
-      && opened.st_dev == named.st_dev
   }
 
   private static func inUse(_ folder: CInt) -> LogRefusal {
@@ -298,22 +292,57 @@ import Synchronization
 /// The files of the logs in use. A log whose file has lost its name is written to space that is free once the process
 /// ends.
 private final class FilesInUse: Sendable {
-  private let paths = Mutex<[String: String]>([:])
+  private let files = Mutex<[String: (path: String, identity: FileIdentity?)]>([:])
 
-  func insert(_ path: String, _ stream: String) { paths.withLock { $0[stream] = path } }
+  func insert(_ path: String, of stream: String, _ descriptor: CInt) {
+    files.withLock { $0[stream] = (path, FileIdentity(of: descriptor)) }
+  }
 
-  func remove(_ stream: String) { paths.withLock { $0[stream] = nil } }
+  /// Renames the file of a stream's log, which replaces the former one.
+  /// - Returns: 0 or an errno.
+  func rename(_ unfinished: String, to path: String, of stream: String, _ descriptor: CInt) -> CInt {
+    files.withLock { files in
+      guard unsafe Glibc.rename(unfinished, path) == 0 else { return errno }
+      files[stream] = (path, FileIdentity(of: descriptor))
+      return 0
+    }
+  }
+
+  func remove(_ stream: String) { files.withLock { $0[stream] = nil } }
 
   /// - Returns: once, that the stream's file is gone.
   func loss(of stream: String) -> String? {
-    paths.withLock { paths in
-      guard let path = paths[stream], isMissing(path) else { return nil }
-      paths[stream] = nil
-      return "\(path) was deleted or renamed, and a restart begins without it"
+    files.withLock { files in
+      guard let file = files[stream] else { return nil }
+      let named = FileIdentity(at: file.path)
+      guard named != file.identity, named != nil || isMissing(errno) else { return nil }
+      files[stream] = nil
+      return "\(file.path) was deleted, renamed or replaced, and a restart begins without this log"
     }
   }
 }
 
-private func isMissing(_ path: String) -> Bool { unsafe access(path, F_OK) != 0 && errno == ENOENT }
+/// A file or a folder, whatever its name.
+private struct FileIdentity: Equatable {
+  private let device: dev_t
+  private let number: ino_t
+
+  /// - Returns: nil, with `errno` set, if it is not known.
+  init?(of descriptor: CInt) {
+    var status = stat()
+    guard unsafe fstat(descriptor, &status) == 0 else { return nil }
+    (device, number) = (status.st_dev, status.st_ino)
+  }
+
+  /// - Returns: nil, with `errno` set, if it is not known, or nothing has this path.
+  init?(at path: String) {
+    var status = stat()
+    guard unsafe stat(path, &status) == 0 else { return nil }
+    (device, number) = (status.st_dev, status.st_ino)
+  }
+}
+
+/// Whether nothing has a path, by the errno of a call.
+private func isMissing(_ code: CInt) -> Bool { code == ENOENT || code == ENOTDIR }
 
 private func reason(_ code: CInt) -> String { unsafe String(cString: strerror(code)) }

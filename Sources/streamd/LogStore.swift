@@ -16,6 +16,10 @@ final class LogStore {
     var remark: String?
   }
 
+  private final class Listener: Sendable {
+    let notWritten = Mutex<(@Sendable (_ stream: String, _ remark: String) -> Void)?>(nil)
+  }
+
   /// A log that the service manager stores.
   private struct Held {
     let name: String
@@ -25,6 +29,7 @@ final class LogStore {
   private let manager: ServiceManager
   private let journal: Journal
   private let folder: LogFolder
+  private let listener = Listener()
   /// Notifies the service manager that logs are being read or written, which may exceed its timeout.
   private let progress: () -> Void
   /// Whether the daemon may examine files of streams that are not kept on disk.
@@ -69,10 +74,17 @@ final class LogStore {
       path: own ?? Configuration.Server.standardState,
       boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress,
       report: { journal.write(.stateNotKept, .warning, $0) }
-    ) { stream, reason in
+    ) { [listener] stream, reason in
       journal.write(.stateNotKept, .error, "events not written to disk: \(reason)", .stream(stream))
+      listener.notWritten.withLock { $0 }?(stream, "not on disk: \(reason)")
     }
     for stored in stored { take(stored) }
+  }
+
+  /// - Parameter notWritten: called from now on, on any thread, when events of a stream are not written to disk any more, with
+  ///   its remark.
+  func listen(_ notWritten: @escaping @Sendable (_ stream: String, _ remark: String) -> Void) {
+    listener.notWritten.withLock { $0 = notWritten }
   }
 
   /// Locks the state directory, if streams need it.
@@ -358,7 +370,9 @@ final class LogStore {
     release(stored: storedNames.removeValue(forKey: stream))
     leftBehind.remove(stream)
     if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.nextOwnID) }
-    filed.removeValue(forKey: stream)?.close()
+    guard let file = filed.removeValue(forKey: stream) else { return }
+    file.close()
+    folder.leave(stream)
   }
 
   private func reportNotOnDisk(_ stream: String, _ refusal: LogRefusal) {
@@ -427,7 +441,7 @@ final class LogStore {
       unsafe store.folder.flushIDs()
       for (stream, log) in unsafe store.filed {
         log.close()
-        unsafe store.folder.checkFile(of: stream)
+        unsafe store.folder.leave(stream)
       }
       done.signal()
     }

@@ -51,6 +51,7 @@ final class RunningStreams: @unchecked Sendable {
   func begin(_ streams: [Configuration.Stream]) throws {
     for stream in streams.basesFirst { try add(stream, logs.log(of: stream)) }
     logs.finish()
+    logs.listen { [queue, server] stream, remark in queue.async { server.setRemark(remark, of: stream) } }
     shareStreams(streams)
   }
 

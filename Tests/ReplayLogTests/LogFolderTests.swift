@@ -51,27 +51,41 @@ import Testing
     #expect(try next.remains(of: "b") == nil)
   }
 
+  enum FileLoss: CaseIterable { case deletion, replacement, folder }
+
   /// Its events are not on disk any more, which nothing else would tell before a restart lacks them.
-  @Test(arguments: [true, false]) func aFileThatIsDeletedWhileItIsInUseIsReportedOnce(isAppended: Bool) async throws {
+  @Test(arguments: FileLoss.allCases, [true, false])
+  func aFileThatIsGoneWhileItIsInUseIsReportedOnce(loss: FileLoss, isAppended: Bool) async throws {
     let folder = try TemporaryFolder()
+    let path = folder.path("state")
     let reports = Locked<[String]>([])
-    let state = LogFolder(path: folder.path, boot: boot) { stream, reason in
+    let state = LogFolder(path: path, boot: boot) { stream, reason in
       reports.withLock { $0.append("\(stream): \(reason)") }
     }
-    let logs = try ["a", "b"].map { name in
+    let logs = try ["a", "b", "c"].map { name in
       let log = try state.makeLog(of: name, limits: limits, takingOver: nil)
       return try state.makeLog(of: name, limits: limits, takingOver: log)
     }
+    defer { for name in ["a", "c"] { unlink("\(path)/\(name).log") } }
     state.remove("b")
-    #expect(unlink(folder.path("a.log")) == 0)
+    state.leave("c")
     for log in logs where isAppended {
       log.append([[1]])
       log.didGrow?()
     }
+    switch loss {
+    case .deletion: #expect(unlink("\(path)/a.log") == 0)
+    case .replacement: #expect(rename("\(path)/c.log", "\(path)/a.log") == 0)
+    case .folder:
+      for name in ["a.log", "c.log"] { #expect(unlink("\(path)/\(name)") == 0) }
+      #expect(rmdir(path) == 0)
+      try folder.write([], to: "state")
+    }
     if isAppended { #expect(try await eventually { !reports.withLock { $0.isEmpty } }) }
-    for name in ["a", "b"] { state.checkFile(of: name) }
-    let expected = "a: \(folder.path("a.log")) was deleted or renamed, and a restart begins without it"
+    for name in ["a", "b", "c"] { state.leave(name) }
+    let expected = "a: \(path)/a.log was deleted, renamed or replaced, and a restart begins without this log"
     #expect(reports.withLock { $0 } == [expected])
+    rmdir(path)
   }
 
   @Test func withoutABootIdAnUnclosedLogCountsAsTruncated() throws {

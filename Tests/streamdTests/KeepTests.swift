@@ -395,11 +395,20 @@ import Testing
       return events
     }
     let before = try await daemon.events(30)
+    func isOnDisk() async throws -> Bool {
+      let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
+      return !String(decoding: catalogue[0].data, as: UTF8.self).contains("\"message\":\"not on disk: ")
+    }
+    if displacement != .fullDisk {
+      let path = displacement == .deletedFile ? file : daemon.state + "/unchanged.log"
+      let sentence = "\(path) was deleted, renamed or replaced, and a restart begins without this log\n"
+      #expect(try await daemon.logs(sentence))
+    }
+    #expect(try await eventually { try await !isOnDisk() })
     try await daemon.reload(stream)
     #expect(daemon.log.components(separatedBy: "s: events are stored on disk again\n").count == 2, "\(daemon.log)")
     #expect(daemon.log.contains("unchanged: events are stored") == (displacement == .deletedFolder))
-    let catalogue = try await daemon.events(1, of: "$streams", from: .latest)
-    #expect(!String(decoding: catalogue[0].data, as: UTF8.self).contains("not on disk"))
+    #expect(try await eventually { try await isOnDisk() })
     let read = try await reader.value
     #expect(Array(read.prefix(30)) == before && read.allSatisfy { $0.gap == nil })
     // The new folder is locked, as the former one was.
