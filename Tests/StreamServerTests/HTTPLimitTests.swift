@@ -16,7 +16,8 @@ import Testing
   @Test func theTimesAreThoseOfTheManual() {
     let (times, limits) = (HTTPTimes(), ServerLimits())
     #expect(times.idleTime == .seconds(60) && times.stallTime == .seconds(30) && times.fullTime == .seconds(60))
-    #expect(times.silence == .seconds(15) && times.drainTime == .seconds(1) && times.stuckTime == .seconds(5))
+    #expect(times.silence == .seconds(15) && times.drainTime == .seconds(1) && times.lingerTime == .seconds(30))
+    #expect(times.stuckTime == .seconds(5))
     #expect(StreamQuery.longestWait == .seconds(60) && limits.refusalTime == .seconds(1))
   }
 
@@ -42,6 +43,32 @@ import Testing
       client.get("/healthz")
       #expect(try client.response().status == 200)
       #expect(try client.isAtEnd())
+    }
+  }
+
+  /// As many libraries do, also if the response comes at the first line.
+  @Test(arguments: [("none", 404), ("values", 422)])
+  func aClientThatReadsNothingBeforeItHasSentItsWholeBodyGetsTheResponse(stream: String, status: Int) async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      try harness.addPublished("values") { $0.requiresJSON = true }
+      let client = try HTTPWireClient(harness)
+      let body = Array("{}\n{bad}\n".utf8) + [UInt8](repeating: 0x0A, count: 8 << 20)
+      client.request("POST", "/streams/\(stream)", ["Content-Type: application/x-ndjson"], body: body)
+      #expect(try client.response().status == status)
+      #expect(try client.isAtEnd())
+    }
+  }
+
+  @Test func aClientThatSendsWithoutEndAfterItsLastResponseIsDisconnected() async throws {
+    var limits = ServerLimits(workers: 1)
+    (limits.http.drainTime, limits.http.lingerTime) = (.milliseconds(50), .milliseconds(200))
+    try await withServer(limits) { harness in
+      let client = try HTTPWireClient(harness)
+      client.send("POST /streams/none HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+      harness.eventually {
+        client.send("1\r\na\r\n")
+        return harness.server.statistics.connections == 0
+      }
     }
   }
 

@@ -106,8 +106,11 @@ struct HTTPTimes: Equatable {
   var fullTime = Duration.seconds(60)
   /// After this silence an event stream sends a comment. Precedent: the example in the WHATWG text, 15 s.
   var silence = Duration.seconds(15)
-  /// The longest time for which a client may send after its last response.
+  /// A client that sends nothing for so long after its last response is disconnected.
   var drainTime = Duration.seconds(1)
+  /// The longest time for which a client may send after its last response, such as the rest of a body. Precedent: nginx's
+  /// `lingering_time`, 30 s.
+  var lingerTime = Duration.seconds(30)
   /// An event loop that is in one turn for this time is stuck, as for the watchdog. A turn takes some milliseconds.
   var stuckTime = Duration.seconds(5)
 }

@@ -102,14 +102,15 @@ class Exchange {
 }
 
 /// The connection's last response is complete. Once it is written, the connection's sending end is closed, and further
-/// input is discarded. An immediate close would discard the bytes that the client has not read (RFC 9112, section 9.6).
+/// input is discarded. An immediate close would discard the bytes that the client has not read (RFC 9112, section 9.6), and
+/// many clients read nothing before they have sent the whole body.
 final class LastResponse: Exchange {
   /// Whether everything is written, and the sending end is closed.
   private var isDraining = false
-  private var discarded = 0
-
-  /// The bytes that a client may send after its last response.
-  private static let drainBytes = 1 << 20
+  /// Whether input has come since the clock was set.
+  private var hasRead = false
+  /// When the connection is closed at the latest, on the loop's clock.
+  private var end: UInt64 = 0
 
   init(on connection: HTTPConnection) {
     super.init(
@@ -121,21 +122,26 @@ final class LastResponse: Exchange {
   override var hasOutbound: Bool { !isDraining }
 
   override func read(_ bytes: Span<UInt8>, _ offset: inout Int) {
-    if isDraining { discarded += bytes.count - offset }
+    hasRead = hasRead || offset < bytes.count
     offset = bytes.count
-    if discarded > Self.drainBytes { connection.close() }
   }
 
   override func didWriteAll() {
     guard !isDraining else { return }
     guard !connection.hasLostWriter else { return connection.close() }
     shutdown(connection.socket.raw, CInt(SHUT_WR))
-    isDraining = true
+    (isDraining, hasRead) = (true, false)
+    end = worker.loop.now + UInt64(connection.times.lingerTime.wholeNanoseconds)
     connection.setClock(after: connection.times.drainTime)
     connection.resume(with: [])
   }
 
-  override func timeIsOver() { if isDraining { connection.close() } else { connection.checkReading() } }
+  override func timeIsOver() {
+    guard isDraining else { return connection.checkReading() }
+    guard hasRead, worker.loop.now < end else { return connection.close() }
+    hasRead = false
+    connection.setClock(after: connection.times.drainTime)
+  }
 
   override func save(to saved: inout SavedHTTP) { saved.state = .finishing }
 
