@@ -370,7 +370,7 @@ final class Machine {
   // MARK: What there is to see
 
   /// Ids up to here were given by the stream.
-  func end(of stream: String) -> UInt64? { server.streams[stream]?.log.read { storage, _ in storage.endPosition } }
+  func end(of stream: String) -> UInt64? { server?.streams[stream]?.log.read { storage, _ in storage.endPosition } }
 
   /// The subscribers that are the sources of derived streams.
   var readersOfBases: Int {

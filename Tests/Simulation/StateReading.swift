@@ -50,6 +50,9 @@ struct StateReading {
     return next
   }
 
+  /// Whether the state is still made of the same events by the same keys, as a client requests the rest.
+  func isContinued(_ next: Beginning?) -> Bool { next?.origin == beginning.origin }
+
   /// Whether it is known which events the state was made from.
   func isKnown(_ truth: Truth) -> Bool { !truth.isUnknown(stateFrom: beginning.origin.begin) }
 

@@ -35,7 +35,8 @@ struct Subscription {
   /// Whether it begins with the state of the keys, and has perhaps not had all of it yet; and what is known of that.
   private(set) var isReadingState: Bool
   private(set) var reading: StateReading?
-  /// The id that the log gave next as a marker ended the state: the state had nothing to say of a hole before it.
+  /// The id that the log gave next as a marker was the first payload, or ended the state: neither has anything to say of a hole
+  /// before it.
   private var stateEnd: UInt64 = 0
   /// When it was requested.
   private let beginning: StateReading.Beginning?
@@ -67,7 +68,8 @@ struct Subscription {
     isReadingState = isFromState
     stateRisks = client.world.truths[stream]?.stateRisks ?? 0
     beginning = isFromState && ids && hasIDs ? StateReading.Beginning(stream, client.world) : nil
-    reading = after != nil ? former : beginning.map { StateReading(of: stream, $0, where: filter) }
+    let continued = former?.isContinued(beginning) == true ? former : nil
+    reading = after != nil ? continued : beginning.map { StateReading(of: stream, $0, where: filter) }
     visible = World.systemStreams.contains(stream) ? [(0, client.world.visible(to: client.peer))] : []
   }
 
@@ -184,6 +186,7 @@ struct Subscription {
     require(hasMarkers, "markers", "\(client.name) got a marker of \(stream), and wants none")
     if credit < Self.unlimited { credit -= 1 }
     (heardAt, markerCount) = (sim_now(), markerCount + 1)
+    if last == nil { stateEnd = client.world.machine.end(of: stream) ?? .max }
     if isReadingState {
       judgeState(stamp, isMarker: true, client)
     } else {
@@ -313,7 +316,8 @@ struct Subscription {
       else { return }
       return reading.judgeState(below: truth.last + 1, truth, "\(client.name) has got all of \(stream), and its state")
       {
-        onLag != "fail" && client.world.machine.firstEvent(of: stream, after: $0 - 1) != $0
+        // A client that is too slow continues with the newest event, beyond those that the stream holds.
+        onLag == "latest" || onLag != "fail" && client.world.machine.firstEvent(of: stream, after: $0 - 1) != $0
       }
     }
     guard ids, let truth = client.world.truths[stream], filter != nil || hasMarkers, onLag != "latest",
