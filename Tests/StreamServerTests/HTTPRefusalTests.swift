@@ -133,6 +133,14 @@ import Testing
     }
   }
 
+  @Test func aClientOverTheLimitThatSendsItsWholeBodyFirstReadsTheRefusal() async throws {
+    try await withFullServer({ $0.refusalTime = .seconds(600) }) { harness in
+      let client = try HTTPWireClient(harness)
+      client.request("POST", "/streams/s", body: [UInt8](repeating: 65, count: 8 << 20))
+      #expect(try client.response().status == 503)
+    }
+  }
+
   @Test func aPageOfAnAllowedOriginMayReadTheRefusal() async throws {
     try await withFullServer({ $0.httpOrigins = ["https://a.example"] }) { harness in
       let client = try HTTPWireClient(harness)

@@ -80,12 +80,8 @@ private final class RefusedConnection: EventLoop.Handler {
   private var timer: TimerID?
   private var loop: EventLoop?
   private var isAnswered = false
-  private var discarded = 0
   /// Whether nothing is left to do.
   private(set) var isDone = false
-
-  /// The bytes that a client may send after its answer.
-  private static let discardLimit = 1 << 20
 
   init(_ socket: consuming OwnedDescriptor, _ machine: RefusalMachine, _ owner: RefusedConnections) {
     self.socket = socket
@@ -111,11 +107,7 @@ private final class RefusedConnection: EventLoop.Handler {
   func takeInput() {
     guard let bytes = owner.read(socket.raw) else { return }
     guard !bytes.isEmpty else { return finish() }
-    guard !isAnswered else {
-      discarded += bytes.count
-      if discarded > Self.discardLimit { leave() }
-      return
-    }
+    guard !isAnswered else { return }
     if let answer = machine.receive(bytes) { send(answer) }
   }
 
