@@ -55,6 +55,7 @@ extension WebSocketConfiguration {
     messages = socket.messages.map(\.content)
     subprotocols = socket.subprotocols
     heartbeat = socket.heartbeat.map { ($0.text.content, $0.every) }
+    messagesArePublic = !(socket.messages + (socket.heartbeat.map { [$0.text] } ?? [])).contains(where: \.isSecret)
     pingEvery = socket.pingEvery
     idleTimeout = socket.idleTimeout
   }
@@ -127,4 +128,6 @@ extension Configuration.NamedValue.Value {
     case .secret(let secret): secret.content
     }
   }
+
+  fileprivate var isSecret: Bool { if case .secret = self { true } else { false } }
 }

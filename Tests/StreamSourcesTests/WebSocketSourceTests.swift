@@ -292,6 +292,74 @@ import Testing
     #expect(sentence?.hasSuffix("which redirects = \"same-origin\" forbids") == true)
   }
 
+  @Test(arguments: ["ws://", "WSS://", "//"]) func aRedirectMayNameAWebSocket(scheme: String) async throws {
+    let upstream = upstream
+    try await withSourceThread { thread in
+      let taker = Taker(.max(1))
+      let isSecure = scheme != "ws://"
+      let target =
+        isSecure ? upstream.trustedURL("/websocket/\(key)?texts=a") : upstream.url("/websocket/\(key)?texts=a")
+      let to = Upstream.escaped(scheme + target.drop { $0 != "/" }.dropFirst(2))
+      let base = isSecure ? upstream.trustedURL("/redirect/\(key)") : upstream.url("/redirect/\(key)")
+      source("to=" + to, at: base, on: thread) { $0.request.trust.authorities = upstream.file("authority.pem") }
+        .subscribe(taker)
+      #expect(await taker.next(1) == ["a"])
+      taker.cancel()
+      #expect(sentences.isEmpty)
+    }
+  }
+
+  /// Another port, and the same host over TLS.
+  @Test(arguments: [false, true]) func whatIsSentStaysAtTheOriginOfTheURL(isSecure: Bool) async throws {
+    let upstream = upstream
+    let target = isSecure ? upstream.trustedURL("/websocket/\(key)") : upstream.otherURL("/websocket/\(key)")
+    let changes: [@Sendable (inout WebSocketConfiguration) -> Void] = [
+      { $0.messages = ["secret"] }, { $0.heartbeat = ("secret", .milliseconds(5)) },
+    ]
+    for change in changes {
+      let sentence = try await failure(
+        "to=" + Upstream.escaped(target + "?texts=a"), at: upstream.url("/redirect/a\(key)")
+      ) {
+        $0.request.redirects = isSecure ? .https : .any
+        $0.request.trust.authorities = upstream.file("authority.pem")
+        change(&$0)
+      }
+      let origin = try HTTPURL(target).origin
+      #expect(
+        sentence
+          == "redirected to \(origin.scheme)://\(origin.authority), which may not receive the credentials that are sent "
+          + "as messages: they are for the origin of url")
+    }
+    #expect(try upstream.count(key) == 0)  // it was not even asked
+  }
+
+  @Test func publicTextsFollowARedirectAndSecretsOfTheHeadDoNot() async throws {
+    let upstream = upstream
+    try await withSourceThread { thread in
+      let target = Upstream.escaped(upstream.mutualURL("/websocket/\(key)?texts=a"))
+      let untrusted = try await failure("to=" + target, at: upstream.trustedURL("/redirect/a\(key)")) {
+        $0.request.redirects = .any
+        $0.request.trust = HTTPTrust(
+          authorities: upstream.file("authority.pem"),
+          identity: HTTPIdentity(certificate: upstream.file("client.pem"), key: upstream.file("client.key")))
+      }
+      #expect(untrusted?.contains("client certificate") == true)
+      let taker = Taker(.unlimited)
+      let other = Upstream.escaped(upstream.otherURL("/websocket/\(key)?texts=a"))
+      source("to=" + other, at: upstream.url("/redirect/b\(key)"), on: thread) {
+        $0.request.redirects = .any
+        ($0.request.bearer, $0.request.query) = ("secret", [HTTPQueryItem(name: "token", value: "secret")])
+        $0.request.headers = [HTTPHeader(name: "X-Key", value: "secret"), HTTPHeader(name: "Cookie", value: "secret")]
+        ($0.messages, $0.heartbeat, $0.messagesArePublic) = (["one"], ("two", .milliseconds(5)), true)
+      }.subscribe(taker)
+      #expect(await taker.next(1) == ["a"])
+      try await until { try await spoken(thread).hasPrefix(#"[[1, 1, "6f6e65"], [1, 1, "74776f"]"#) }
+      let head = try await thread.lastHeaders(key, at: upstream)
+      #expect(!head.values.contains { $0.contains("secret") }, "\(head)")
+      taker.cancel()
+    }
+  }
+
   @Test func theWayIsThatOfHTTP() async throws {
     let upstream = upstream
     for (base, change) in [

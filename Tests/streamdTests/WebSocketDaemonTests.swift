@@ -56,4 +56,35 @@ import Testing
     connection.close()
     #expect(await daemon.stop() == 0)
   }
+
+  @Test func credentialsOfMessagesGoToNoOtherOrigin() async throws {
+    let folder = try TemporaryFolder(["message": "s3cret"])
+    let redirect = Upstream.redirect("a" + key, to: "ws" + upstream.otherURL("/websocket/\(key)?echo=1").dropFirst(4))
+    func stream(_ name: String, _ more: String) -> String {
+      """
+      [streams.\(name)]
+      type = "text/plain"
+      websocket = { url = "ws\(upstream.url(redirect).dropFirst(4))", redirects = "any", \(more) }
+      replay = 10
+      """
+    }
+    let secret = "{ credential = \"message\" }"
+    let daemon = try await DaemonProcess(
+      [
+        stream("sends", "send = [\"plain\", \(secret)]"),
+        stream("beats", "heartbeat = { send = \(secret), every = \"1s\" }"), stream("plain", "send = [\"plain\"]"),
+      ].joined(separator: "\n"), environment: ["CREDENTIALS_DIRECTORY=\(folder.path)"])
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("plain").values.makeAsyncIterator()
+    #expect(try await events.next().map(text) == "plain")
+    for name in ["sends", "beats"] {
+      var events = connection.stream(name).values.makeAsyncIterator()
+      let next = Task { try await events.next() }
+      #expect(try await daemon.logs("\(name): source failing: redirected to http://127.0.0.1:"))
+      next.cancel()
+    }
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(try upstream.count(key) == 1 && !daemon.log.contains("s3cret"))
+  }
 }

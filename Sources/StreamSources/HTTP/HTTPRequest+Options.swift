@@ -1,15 +1,14 @@
 import CCurl
 
 extension UpstreamRequest {
-  /// libcurl's string options for a request to `hop`; nil resets an option to its default.
-  func options(for hop: HTTPURL) -> [(option: CURLoption, value: String?)] {
+  /// libcurl's string options for the request; nil resets an option to its default.
+  var options: [(option: CURLoption, value: String?)] {
     var options: [(CURLoption, String?)] = [
-      (CURLOPT_URL, hop.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, userAgent),
+      (CURLOPT_URL, url.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, userAgent),
       (CURLOPT_COOKIEFILE, ""),  // no file: keeps the cookies of this fetch in memory
-      (CURLOPT_COOKIE, cookies(for: hop)),
+      (CURLOPT_COOKIE, cookies),
     ]
-    let isHome = hop.origin == url.origin
-    if isHome, bearer == nil, let login = login ?? url.login {
+    if bearer == nil, let login {
       options += [(CURLOPT_USERNAME, login.user), (CURLOPT_PASSWORD, login.password)]
     }
     if let authorities = trust.authorities {
@@ -19,7 +18,7 @@ extension UpstreamRequest {
         (CURLOPT_PROXY_CAINFO, authorities), (CURLOPT_PROXY_CAPATH, nil),
       ]
     }
-    if isHome, let identity = trust.identity {
+    if let identity = trust.identity {
       options += [
         (CURLOPT_SSLCERT, identity.certificate), (CURLOPT_SSLKEY, identity.key ?? identity.certificate),
         // Without a passphrase, OpenSSL would prompt on the terminal and block all sources.
@@ -44,5 +43,5 @@ extension UpstreamRequest {
 
 extension HTTPURL {
   /// The URL's user and password.
-  fileprivate var login: HTTPLogin? { user.map { HTTPLogin(user: $0, password: password ?? "") } }
+  var login: HTTPLogin? { user.map { HTTPLogin(user: $0, password: password ?? "") } }
 }

@@ -125,4 +125,11 @@ struct HTTPURL: Equatable, Sendable {
     guard let string = part(CURLUPART_URL) else { throw .malformedURL }
     self.string = string
   }
+
+  /// The URL of a request for a WebSocket. `ws:` and `wss:` become `http:` and `https:`, which have the same forms, ports
+  /// and origins; anything else stays.
+  static func ofHandshake(_ url: [UInt8]) -> [UInt8] {
+    let scheme = String(decoding: url.prefix(4), as: UTF8.self).lowercased()
+    return scheme.hasPrefix("ws:") || scheme == "wss:" ? Array("http".utf8) + url.dropFirst(2) : url
+  }
 }

@@ -229,7 +229,8 @@ import StreamRuntime
       return fail(HTTPFailure("more than \(Self.redirectLimit) redirects", retryAfter: head.retryAfter))
     }
     do throws(HTTPFailure) {
-      hop = try HTTPURL(location, relativeTo: hop)
+      let url = request.offer == nil ? location.bytes : HTTPURL.ofHandshake(location.bytes)
+      hop = try HTTPURL(FieldValue(url), relativeTo: hop)
       if var refusal = request.refusal(ofRedirectTo: hop) {
         refusal.retryAfter = head.retryAfter
         return fail(refusal)
@@ -320,13 +321,14 @@ import StreamRuntime
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
     unsafe curl_slist_free_all(headerList)
     unsafe headerList = nil
-    for line in request.headerLines(for: hop) {
+    let sent = request.sent(to: hop)
+    for line in sent.headerLines {
       guard let list = unsafe curl_slist_append(headerList, line.map { CChar(bitPattern: $0) } + [0]) else {
         return false
       }
       unsafe headerList = unsafe list
     }
-    for (option, value) in request.options(for: hop) {
+    for (option, value) in sent.options {
       guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
     unsafe curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)

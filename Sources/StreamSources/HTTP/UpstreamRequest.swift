@@ -34,9 +34,9 @@ public enum HTTPRedirects: String, Sendable, CaseIterable {
   case any
 }
 
-/// A GET. Its secrets are sent only to the origin of its URL, whatever the redirects.
+/// A GET. Its secrets are sent only to the origin of its URL, whatever the redirects: see `sent(to:)`.
 struct UpstreamRequest: Equatable, Sendable {
-  let url: HTTPURL
+  private(set) var url: HTTPURL
   var headers: [HTTPHeader] = []
   /// Sent as `Authorization: Bearer`; takes precedence over a login.
   var bearer: String?
@@ -55,13 +55,31 @@ struct UpstreamRequest: Equatable, Sendable {
   var isEndless = false
   /// Asks for a WebSocket, on a connection of its own; nil: for a body.
   var offer: WebSocketOffer?
+  /// Whether secrets follow on that connection, which only the origin of the URL may receive.
+  var secretsFollow = false
   var redirects = HTTPRedirects.sameOrigin
   var userAgent: String
 
-  /// The header lines for a request to `hop`, in libcurl's format.
-  func headerLines(for hop: HTTPURL) -> [[UInt8]] {
-    let isHome = hop.origin == url.origin
-    let sent = headers.filter { (isHome || $0.isPublic) && !$0.isCookie }
+  /// The request as the server at `hop`, the URL or the target of a redirect, may receive it: the one place that decides
+  /// which part leaves the URL's origin. Another origin receives the parts that are named here, and no others.
+  func sent(to hop: HTTPURL) -> UpstreamRequest {
+    var sent: UpstreamRequest
+    if hop.origin == url.origin {
+      sent = self
+      sent.login = login ?? url.login
+      sent.url = hop
+    } else {
+      sent = UpstreamRequest(url: hop, headers: headers.filter(\.isPublic), userAgent: userAgent)
+      (sent.unixSocket, sent.route, sent.offer) = (unixSocket, route, offer)
+      sent.trust.authorities = trust.authorities
+    }
+    sent.validators = validators?.url == hop.string ? validators : nil
+    return sent
+  }
+
+  /// The header lines of the request, in libcurl's format.
+  var headerLines: [[UInt8]] {
+    let sent = headers.filter { !$0.isCookie }
     var lines = sent.map { header in
       // With a semicolon: libcurl removes a header whose colon is followed by nothing.
       Array((header.value.isEmpty ? "\(header.name);" : "\(header.name): \(header.value)").utf8)
@@ -75,19 +93,17 @@ struct UpstreamRequest: Equatable, Sendable {
     if offer == nil, !sent.contains(where: { $0.name.lowercased() == "accept-encoding" }) {
       add("Accept-Encoding", FieldValue(Array(ContentCoding.accepted.utf8)))
     }
-    if isHome, let bearer { add("Authorization", FieldValue(Array("Bearer \(bearer)".utf8))) }
-    if isHome { add("Last-Event-ID", lastEventID) }
-    if let validators, validators.url == hop.string {
-      add("If-None-Match", validators.entityTag)
-      add("If-Modified-Since", validators.lastModified)
-    }
+    if let bearer { add("Authorization", FieldValue(Array("Bearer \(bearer)".utf8))) }
+    add("Last-Event-ID", lastEventID)
+    add("If-None-Match", validators?.entityTag)
+    add("If-Modified-Since", validators?.lastModified)
     return lines
   }
 
-  /// The configured cookies for a request to `hop`; nil: none. Not among the header lines: a server's cookies of this fetch
-  /// are sent in the same field.
-  func cookies(for hop: HTTPURL) -> String? {
-    let values = hop.origin == url.origin ? headers.filter(\.isCookie).map(\.value) : []
+  /// The configured cookies; nil: none. Not among the header lines: a server's cookies of this fetch are sent in the same
+  /// field.
+  var cookies: String? {
+    let values = headers.filter(\.isCookie).map(\.value)
     return values.isEmpty ? nil : values.joined(separator: "; ")
   }
 
@@ -103,7 +119,13 @@ struct UpstreamRequest: Equatable, Sendable {
     // A host name has at most 253 characters; a longer text does not belong in the journal.
     let place = "\(target.origin.scheme)://\(target.origin.authority)"
     let shown = place.utf8.count <= 270 ? place : "elsewhere"
-    return isAllowed ? nil : HTTPFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
+    guard isAllowed else {
+      return HTTPFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
+    }
+    guard secretsFollow, target.origin != url.origin else { return nil }
+    return HTTPFailure(
+      "redirected to \(shown), which may not receive the credentials that are sent as messages: they are for the origin of url"
+    )
   }
 
   /// The proxy of the configuration.

@@ -57,7 +57,7 @@ import StreamRuntime
   }
 
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
-    for (option, value) in request.options(for: request.url) {
+    for (option, value) in request.options {
       guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
     unsafe curl_easy_set_long(easy, CURLOPT_CONNECT_ONLY, 1)

@@ -56,6 +56,7 @@ final class UpstreamWebSocket: Transfer.Handler {
   func open(with client: HTTPClient, progress: @escaping (SourceProgress) -> Void) throws(HTTPFailure) {
     var request = try configuration.request.request(nil)
     (request.isEndless, request.offer) = (true, offer)
+    request.secretsFollow = configuration.sendsSecrets
     transfer = client.start(request, handler: self, progress: progress)
   }
 

@@ -4,6 +4,8 @@ public struct WebSocketConfiguration: Sendable, Equatable {
   public var request: HTTPConfiguration
   /// Texts that are sent after each opening, in order. May be secrets: never printed.
   public var messages: [String] = []
+  /// Whether these and the heartbeat contain no secret. Otherwise no redirect to another origin is followed.
+  public var messagesArePublic = false
   /// Tokens, the preferred ones first. If there are any, the server must choose one.
   public var subprotocols: [String] = []
   /// A text of the application that is sent regularly.
@@ -17,6 +19,9 @@ public struct WebSocketConfiguration: Sendable, Equatable {
   /// A connection that is being read fails after this time without a message; nil: no limit.
   public var idleTimeout: Duration?
 
+  /// Whether what is sent may be a secret.
+  var sendsSecrets: Bool { !messagesArePublic && !(messages.isEmpty && heart == nil) }
+
   private struct Heartbeat: Equatable {
     var text: String
     var every: Duration
@@ -27,7 +32,6 @@ public struct WebSocketConfiguration: Sendable, Equatable {
   /// - Parameter request: its URL may begin with `ws:` or `wss:` as well.
   public init(_ request: HTTPConfiguration) {
     self.request = request
-    // Both have the same forms, ports and origins as http and https, and are opened by a request over these.
-    if request.url.lowercased().hasPrefix("ws") { self.request.url = "http" + request.url.dropFirst(2) }
+    self.request.url = String(decoding: HTTPURL.ofHandshake(Array(request.url.utf8)), as: UTF8.self)
   }
 }
