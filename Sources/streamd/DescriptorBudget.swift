@@ -54,7 +54,8 @@ struct DescriptorBudget: Equatable {
   private static func most(_ stream: Configuration.Stream) -> Int {
     var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region may be replaced, too
     switch stream.source {
-    case .http, .webSocket, .socket: count += 6
+    case .http, .socket: count += 6
+    case .webSocket(let socket): count += socket.needsJQ ? 10 : 6
     case .serial: count += 1
     case .exec: count += 8
     case .peer: count += 3

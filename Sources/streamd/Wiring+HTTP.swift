@@ -52,10 +52,13 @@ extension Configuration.HTTP {
 extension WebSocketConfiguration {
   init(_ socket: Configuration.WebSocket, of stream: Configuration.Stream) {
     self.init(HTTPConfiguration(socket.http, of: stream))
-    messages = socket.messages.map(\.content)
+    messages = socket.messages.map { WebSocketMessage($0.text.content, after: $0.after) }
+    answers = socket.answers.map { WebSocketAnswer(to: $0.to, with: $0.with) }
+    ignored = Set(socket.ignored)
     subprotocols = socket.subprotocols
     heartbeat = socket.heartbeat.map { ($0.text.content, $0.every) }
-    messagesArePublic = !(socket.messages + (socket.heartbeat.map { [$0.text] } ?? [])).contains(where: \.isSecret)
+    messagesArePublic = !(socket.messages.map(\.text) + (socket.heartbeat.map { [$0.text] } ?? [])).contains(
+      where: \.isSecret)
     pingEvery = socket.pingEvery
     idleTimeout = socket.idleTimeout
   }

@@ -251,7 +251,7 @@ extension Configuration.Source {
         handover: handover, refresh: refresh, on: thread, succeeded: succeeded, progress: progress, report: report)
     case .webSocket(let socket):
       return WebSocketSource(
-        WebSocketConfiguration(socket, of: stream), handover: handover, refresh: refresh, on: thread,
+        WebSocketConfiguration(socket, of: stream), name: stream.name, handover: handover, refresh: refresh, on: thread,
         progress: progress, report: report
       ).eraseToAnyPublisher()
     case .socket(let socket): return lines(LineConfiguration(socket, of: stream))

@@ -272,7 +272,57 @@ async def recipe_of_an_exchange_works(daemon):
         daemon.stop()
 
 
+async def recipe_of_a_conversation_works(daemon):
+    """the recipe for WebSockets that wait for answers gives the data of three servers that do"""
+    [streams] = blocks("A WebSocket that waits for answers", "toml")
+
+    async def prices(say, hear):
+        expect((await hear())["type"] == "connection_init", "no connection_init")
+        await say({"type": "connection_ack"})
+        expect((await hear())["type"] == "subscribe", "no subscription")
+        await say({"type": "ping"})
+        expect(await hear() == {"type": "pong"}, "no pong")
+        await say({"id": "1", "type": "next", "payload": {"data": {"price": {"eur": 7}}}})
+
+    async def deribit(say, hear):
+        expect((await hear())["id"] == 1 and (await hear())["id"] == 2, "no subscription")
+        await say({"method": "heartbeat", "params": {"type": "heartbeat"}})
+        await say({"method": "heartbeat", "params": {"type": "test_request"}})
+        expect((await hear())["method"] == "public/test", "no test")
+        await say({"method": "subscription", "params": {"data": [{"price": 7}]}})
+
+    async def okx(say, hear):
+        expect((await hear())["op"] == "subscribe", "no subscription")
+        await say("pong")
+        await say({"arg": {}, "data": [{"px": "7"}]})
+
+    def service(talk):
+        async def serve(socket):
+            async def say(message):
+                await socket.send(message if isinstance(message, str) else json.dumps(message))
+
+            async def hear():
+                return json.loads(await socket.recv())
+
+            with contextlib.suppress(websockets.ConnectionClosed):
+                await talk(say, hear)
+                await socket.wait_closed()
+
+        subprotocols = ["graphql-transport-ws"] if talk is prices else None
+        return websockets.serve(serve, "127.0.0.1", 0, subprotocols=subprotocols)
+
+    async with contextlib.AsyncExitStack() as servers:
+        for talk, url in ((prices, "wss://api.example.org"), (deribit, "wss://www.deribit.com"), (okx, "wss://ws.okx.com:8443")):
+            server = await servers.enter_async_context(service(talk))
+            expect(url in streams, f"{url} is not in the recipe")
+            streams = streams.replace(url, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        start(daemon, streams)
+        for stream, event in (("prices", {"eur": 7}), ("deribit", {"price": 7}), ("okx", {"px": "7"})):
+            expect(await values(daemon, stream, 1) == [event], f"{stream} has another event")
+        daemon.stop()
+
+
 CHECKS = [
     recipe_of_cookies_works, recipe_of_answers_works, recipe_of_home_assistant_works, recipe_of_prometheus_works,
-    recipe_of_nginx_works, recipe_of_an_exchange_works,
+    recipe_of_nginx_works, recipe_of_an_exchange_works, recipe_of_a_conversation_works,
 ]

@@ -343,7 +343,7 @@ import Testing
           authorities: upstream.file("authority.pem"),
           identity: HTTPIdentity(certificate: upstream.file("client.pem"), key: upstream.file("client.key")))
       }
-      #expect(untrusted?.contains("client certificate") == true)
+      #expect(untrusted?.contains("client certificate") == true, "\(untrusted ?? "")")
       let taker = Taker(.unlimited)
       let other = Upstream.escaped(upstream.otherURL("/websocket/\(key)?texts=a"))
       source("to=" + other, at: upstream.url("/redirect/b\(key)"), on: thread) {

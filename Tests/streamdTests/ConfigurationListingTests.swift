@@ -122,7 +122,9 @@ import Testing
       exec = { command = ["SHOWN", "--password=SECRET7", "SECRET8"], environment = { TOKEN = "SECRET9" } }
       [streams.d.websocket]
       url = "wss://example.org/SHOWN?key=SECRET11"
-      send = ["SECRET12", { credential = "token" }]
+      send = ["SECRET12", { credential = "token" }, { text = "SECRET14", after = ".SHOWN" }]
+      answer = [{ to = ".SHOWN", with = ".SECRET15" }]
+      ignore = ["SHOWN"]
       heartbeat = { send = "SECRET13", every = "9s" }
       [streams.e.streamd]
       address = "tcp:other.example:7878"
@@ -142,7 +144,9 @@ import Testing
     for part in [
       #"url = "https://example.org/path?<hidden>""#, #"X-Key = { credential = "token" }"#,
       #"Authorization = "<hidden>""#, #"command = ["SHOWN", "<hidden>", "<hidden>"]"#, "https://example.org/SHOWN",
-      #"url = "wss://example.org/SHOWN?<hidden>""#, #"send = ["<hidden>", { credential = "token" }]"#,
+      #"url = "wss://example.org/SHOWN?<hidden>""#,
+      #"send = ["<hidden>", { credential = "token" }, { after = ".SHOWN", text = "<hidden>" }]"#,
+      #"answer = [{ to = ".SHOWN", with = "<hidden>" }]"#, #"ignore = ["SHOWN"]"#,
       #"heartbeat = { every = "9s", send = "<hidden>" }"#,
       #"token = { credential = "token" }"#, "tcp:other.example:7878",
       #"proxy = "http://other.example""#, "description = \"SHOWN\"",

@@ -24,7 +24,12 @@ struct ConfigurationWebSocketTests {
       user_agent = "me/1"
       [streams.s.websocket]
       url = "wss://h/ws"
-      send = ['{"op":"subscribe"}', { credential = "login" }]
+      send = [
+        '{"op":"subscribe"}', { credential = "login" }, { text = "x", after = ".ack" },
+        { text = { credential = "token" }, after = '.type == "ack"' },
+      ]
+      answer = [{ to = ".ping", with = "{pong: .ping}" }]
+      ignore = ["pong"]
       subprotocols = ["v2.example", "v1"]
       heartbeat = { send = "ping", every = "20s" }
       ping_every = "1s"
@@ -41,7 +46,13 @@ struct ConfigurationWebSocketTests {
     var socket = Configuration.WebSocket()
     socket.http.url = "wss://h/ws"
     let login = Secret(name: "login", content: "{\"op\":\"login\",\n\"key\":\"s3cret\"}")
-    socket.messages = [.plain("{\"op\":\"subscribe\"}"), .secret(login)]
+    let token = Secret(name: "token", content: "t")
+    socket.messages = [
+      .init(text: .plain("{\"op\":\"subscribe\"}")), .init(text: .secret(login)),
+      .init(text: .plain("x"), after: ".ack"), .init(text: .secret(token), after: ".type == \"ack\""),
+    ]
+    socket.answers = [.init(to: ".ping", with: "{pong: .ping}")]
+    socket.ignored = ["pong"]
     socket.subprotocols = ["v2.example", "v1"]
     socket.heartbeat = .init(text: .plain("ping"), every: .seconds(20))
     (socket.pingEvery, socket.idleTimeout, socket.http.timeout) = (.seconds(1), .seconds(60), .seconds(5))
@@ -64,7 +75,31 @@ struct ConfigurationWebSocketTests {
       "send = [{ credential = \"none\" }]",
       ".send.credential: the credential \"none\" cannot be read: No such file or directory"
     ),
-    ("send = [{ credential = \"token\", x = 1 }]", ".send.x: unknown key; expected one of: credential"),
+    (
+      "send = [{ credential = \"token\", after = \".\" }]",
+      ".send.after: unknown key; expected one of: credential, text"
+    ),
+    ("send = [{ text = \"\" }]", ".send.text: expected a text of 1 to 65536 bytes, got a string"),
+    (
+      "send = [{ text = \"a\", after = \".a[\" }]",
+      ".send.after: not a jq program: syntax error, unexpected $end"
+    ),
+    (
+      "send = [{ text = \"a\", after = \"\" }]",
+      ".send.after: expected a jq program such as '.type == \"connection_ack\"', got \"\""
+    ),
+    ("answer = { to = \".a\", with = \".b\" }", ".answer: expected a list of one or more, got a table"),
+    ("answer = [5]", ".answer: expected a list of { to = \"program\", with = \"program\" }, got an array"),
+    ("answer = [{ to = \".a\" }]", ".answer: expected with, got none"),
+    (
+      "answer = [{ to = \".a\", with = \"{\" }]", ".answer.with: not a jq program: syntax error, unexpected $end"
+    ),
+    (
+      "answer = [{ to = \".a\", with = \".b\", after = \".\" }]",
+      ".answer.after: unknown key; expected one of: to, with"
+    ),
+    ("ignore = \"pong\"", ".ignore: expected a list of one or more, got \"pong\""),
+    ("send = [{ credential = \"token\", x = 1 }]", ".send.x: unknown key; expected one of: credential, text"),
     ("subprotocols = [\"a b\"]", ".subprotocols: expected the name of a subprotocol, got \"a b\""),
     ("subprotocols = [\"a\", \"a\"]", ".subprotocols: expected each subprotocol once"),
     ("heartbeat = \"ping\"", ".heartbeat: expected { send = \"text\", every = \"20s\" }, got a string"),

@@ -84,8 +84,13 @@ struct DefinitionDigestTests {
       digest(.exec(.init(command: ["a"], every: .seconds(1), hasLines: false, maxBodyBytes: 1))),
     ]
     let sockets: [(inout Configuration.WebSocket) -> Void] = [
-      { _ in }, { $0.http.url = "wss://b/" }, { $0.messages = [.plain("a")] }, { $0.messages = [.plain("b")] },
-      { $0.messages = [.secret(token)] }, { $0.messages = [.secret(other)] }, { $0.subprotocols = ["a"] },
+      { _ in }, { $0.http.url = "wss://b/" }, { $0.messages = [.init(text: .plain("a"))] },
+      { $0.messages = [.init(text: .plain("b"))] },
+      { $0.messages = [.init(text: .plain("a"), after: ".a")] },
+      { $0.messages = [.init(text: .plain("a"), after: ".b")] }, { $0.answers = [.init(to: ".a", with: ".b")] },
+      { $0.answers = [.init(to: ".a", with: ".c")] }, { $0.ignored = ["a"] }, { $0.ignored = ["b"] },
+      { $0.messages = [.init(text: .secret(token))] }, { $0.messages = [.init(text: .secret(other))] },
+      { $0.subprotocols = ["a"] },
       { $0.heartbeat = .init(text: .plain("a"), every: .seconds(1)) },
       { $0.heartbeat = .init(text: .plain("a"), every: .seconds(2)) }, { $0.http.maxBodyBytes = 1 },
       { $0.http.headers = [.init(name: "X", value: .plain("a"))] }, { $0.http.authorization = .bearer(token) },

@@ -87,4 +87,38 @@ import Testing
     #expect(await daemon.stop() == 0)
     #expect(try upstream.count(key) == 1 && !daemon.log.contains("s3cret"))
   }
+
+  /// The text of a message that waits may be a credential; its stream has a type of JSON, which what is ignored is not.
+  @Test func aConversationIsKeptOnEachConnection() async throws {
+    let subscription = #"{"id":"1","type":"subscribe","payload":{"query":"subscription { x }"}}"#
+    let folder = try TemporaryFolder(["subscription": subscription])
+    func place(_ service: String) -> String { url("service=\(service)") }
+    let daemon = try await DaemonProcess(
+      """
+      [streams.graphql]
+      validate = "json"
+      jq = 'select(.type == "next") | .payload.data.x'
+      replay = 10
+      [streams.graphql.websocket]
+      url = "\(place("graphql"))"
+      send = [
+        '{"type":"connection_init"}',
+        { text = { credential = "subscription" }, after = '.type == "connection_ack"' },
+      ]
+      answer = [{ to = '.type == "ping"', with = '{type: "pong"}' }]
+      [streams.okx]
+      validate = "json"
+      jq = ".data[]"
+      replay = 10
+      websocket = { url = "\(place("okx"))", send = ['{"op":"subscribe"}', "ping"], ignore = ["pong"] }
+      """, environment: ["CREDENTIALS_DIRECTORY=\(folder.path)"])
+    let connection = try StreamConnection(socket: daemon.socket)
+    for name in ["graphql", "okx"] {
+      var events = connection.stream(name).values.makeAsyncIterator()
+      for _ in 0..<2 { #expect(Int(text(try #require(await events.next()))) != nil) }
+    }
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(!daemon.log.contains("failing") && !daemon.log.contains("failed"), "\(daemon.log)")
+  }
 }

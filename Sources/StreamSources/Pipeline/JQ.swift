@@ -1,7 +1,6 @@
 import Events
 import Reactive
 import StreamRuntime
-import Synchronization
 
 /// A pipeline's report for the operator.
 public enum PipelineReport: Sendable, Equatable {
@@ -141,8 +140,6 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
 
   /// A process that cannot be started is retried, because the machine lacks a resource.
   private static let retry = Backoff(first: .seconds(1), max: .seconds(60))
-  /// The kernel lacks a feature, so this is reported once, not for every stream.
-  private static let hasReportedRights = Atomic(false)
 
   init(
     _ memory: DistinctMemory, _ keyDigest: UInt64?, _ report: @escaping @Sendable (PipelineReport) -> Void,
@@ -207,9 +204,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
         return retryLater(mistake)
       }
       isReady = true
-      if let reason = answer.outputs.first?.event, !Self.hasReportedRights.exchange(true, ordering: .relaxed) {
-        report(.process(.limited("jq runs unconfined: \(String(decoding: reason, as: UTF8.self))")))
-      }
+      if let unconfined = JQProcess.unconfinedReport(answer) { report(.process(unconfined)) }
       if failures > 0 { report(.process(.recovered(afterFailures: failures))) }
       failures = 0
       return

@@ -1,5 +1,6 @@
 import Glibc
 import StreamRuntime
+import Synchronization
 
 /// The daemon's side of a child process that runs a stream's programs. Confined to the source thread's loop.
 final class JQProcess: HelperChannel.Owner {
@@ -45,6 +46,18 @@ final class JQProcess: HelperChannel.Owner {
   func end() {
     owner = nil
     channel?.end()
+  }
+
+  /// The kernel lacks a feature, so this is reported once, not for every process.
+  private static let hasReportedRights = Atomic(false)
+
+  /// The report of a process that could not drop its rights; nil: it could, or that was reported.
+  /// - Parameter answer: its first one.
+  static func unconfinedReport(_ answer: JQAnswer) -> SourceReport? {
+    guard let reason = answer.outputs.first?.event, !hasReportedRights.exchange(true, ordering: .relaxed) else {
+      return nil
+    }
+    return .limited("jq runs unconfined: \(String(decoding: reason, as: UTF8.self))")
   }
 
   // MARK: - HelperChannel.Owner

@@ -14,6 +14,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     func webSocketWaits(_ reason: String)
     func webSocketIsOpen()
     func webSocketBrought(_ events: EventBatch)
+    func webSocketReports(_ report: SourceReport)
     /// The last call.
     /// - Parameter failure: nil: the upstream has closed the connection regularly, or there was no demand.
     func webSocketEnded(_ failure: HTTPFailure?)
@@ -30,7 +31,8 @@ final class UpstreamWebSocket: Transfer.Handler {
 
   private let configuration: WebSocketConfiguration
   private let offer: WebSocketOffer
-  private let loop: EventLoop
+  private let place: WebSocketExaminer.Place
+  private var loop: EventLoop { place.thread.loop }
   private weak var owner: (any Owner)?
   private var phase = Phase.opening
   /// From the phase `open` on.
@@ -40,31 +42,51 @@ final class UpstreamWebSocket: Transfer.Handler {
   private var isPaused = false
   /// Whether the machine has bytes that it has not read.
   private var hasRest = false
-  /// How the connection has ended, while the machine has such bytes.
+  /// Gives verdicts on messages, if the configuration asks for them.
+  private var examiner: WebSocketExaminer?
+  /// Events without verdicts.
+  private var unexamined = EventBatch()
+  /// Events that wait until they are wanted.
+  private var waiting = EventBatch()
+  /// How the machine has ended the connection, while there are such events.
+  private var ending: WebSocketMachine.Ending?
+  /// How the transfer has ended, while the machine has such bytes, or there are such events.
   private var end: HTTPFailure?
   private var timer: (id: TimerID, due: Duration)?
   private var nextTurn: TimerID?
 
-  init(_ configuration: WebSocketConfiguration, on loop: EventLoop, owner: any Owner) {
-    (self.configuration, self.loop, self.owner) = (configuration, loop, owner)
+  init(_ configuration: WebSocketConfiguration, in place: WebSocketExaminer.Place, owner: any Owner) {
+    (self.configuration, self.place, self.owner) = (configuration, place, owner)
     let nonce = (0..<16).map { _ in UInt8.random(in: 0...255) }
     offer = WebSocketOffer(nonce: nonce, subprotocols: configuration.subprotocols)
   }
 
   /// Begins.
-  /// - Throws: for a faulty configuration.
+  /// - Throws: for a faulty configuration, or if a process for jq cannot be started.
   func open(with client: HTTPClient, progress: @escaping (SourceProgress) -> Void) throws(HTTPFailure) {
     var request = try configuration.request.request(nil)
     (request.isEndless, request.offer) = (true, offer)
     request.secretsFollow = configuration.sendsSecrets
+    // The process is ready when the upstream has answered.
+    if let program = WebSocketConversation.program(for: configuration) {
+      examiner = try WebSocketExaminer(program, in: place, report: { [weak self] in self?.owner?.webSocketReports($0) })
+      {
+        [weak self] in self?.examined($0)
+      }
+    }
     transfer = client.start(request, handler: self, progress: progress)
   }
 
   /// Continues after a change of the owner's demand.
   func proceed() {
     keepTime()
-    guard phase == .open, isWanted else { return }
-    if hasRest { read() }
+    guard phase == .open, owner?.isWanted == true else { return }
+    if !waiting.isEmpty {
+      let events = waiting
+      waiting = EventBatch()
+      passOn(events)
+    }
+    if isWanted, hasRest { read() }
     if phase == .open, isWanted, !hasRest, isPaused {
       isPaused = false
       transfer?.resume()
@@ -72,7 +94,10 @@ final class UpstreamWebSocket: Transfer.Handler {
     keepTime()
   }
 
-  private var isWanted: Bool { owner?.isWanted == true }
+  /// Whether the connection is read.
+  private var isWanted: Bool {
+    owner?.isWanted == true && ending == nil && unexamined.isEmpty && waiting.isEmpty
+  }
 
   /// Closes it; the owner is not called any more.
   func close() {
@@ -92,7 +117,36 @@ final class UpstreamWebSocket: Transfer.Handler {
     } catch {
       (hasRest, ending) = (false, error)
     }
+    let needsVerdicts = machine.needsVerdicts && !events.isEmpty
     self.machine = consume machine
+    self.ending = ending
+    guard needsVerdicts, let examiner else { return passOn(events) }
+    unexamined = events
+    examiner.examine(events)
+  }
+
+  private func examined(_ result: Result<[WebSocketConversation.Verdict], HTTPFailure>) {
+    guard phase == .opening || phase == .open else { return }
+    switch result {
+    case .failure(let failure) where phase == .opening: finish(failure)
+    case .failure(let failure): closed(by: .init(code: 1000, failure: failure))
+    case .success(let verdicts):
+      guard let (events, ending) = machine?.hear(verdicts, on: unexamined, at: now) else { return }
+      unexamined = EventBatch()
+      if let ending { self.ending = ending }
+      if machine?.needsVerdicts == false {
+        examiner?.end()
+        examiner = nil
+      }
+      if self.machine?.hasUnsent == true { transfer?.send() }
+      waiting = events
+      if events.isEmpty { passOn(events) }
+      proceed()
+    }
+  }
+
+  /// Passes events on, and then does what had to wait for them.
+  private func passOn(_ events: EventBatch) {
     if !events.isEmpty { owner?.webSocketBrought(events) }
     guard phase == .open else { return }  // the owner may have closed it
     if let ending { return closed(by: ending) }
@@ -134,6 +188,7 @@ final class UpstreamWebSocket: Transfer.Handler {
 
   private func close(with code: UInt16?) {
     phase = .closing
+    endExamining()
     cancelTimers()
     let id = loop.schedule(after: Self.closingTime) { [self] in
       timer = nil
@@ -152,6 +207,7 @@ final class UpstreamWebSocket: Transfer.Handler {
 
   private func finish() {
     phase = .closed
+    endExamining()
     cancelTimers()
     transfer?.cancel()
     transfer = nil
@@ -161,6 +217,11 @@ final class UpstreamWebSocket: Transfer.Handler {
     let owner = owner
     self.owner = nil
     owner?.webSocketEnded(failure)
+  }
+
+  private func endExamining() {
+    examiner?.end()
+    (examiner, unexamined, waiting) = (nil, EventBatch(), EventBatch())
   }
 
   private func cancelTimers() {
@@ -210,7 +271,8 @@ final class UpstreamWebSocket: Transfer.Handler {
     case (.success, _): failure = HTTPFailure("the upstream has ended the connection without a close frame")
     case (.failure(let reason), _): failure = reason
     }
-    if phase == .open, hasRest { end = failure } else { finish(failure) }
+    let isUsedUp = !hasRest && unexamined.isEmpty && waiting.isEmpty
+    if phase == .open, !isUsedUp { end = failure } else { finish(failure) }
   }
 
   private static func refusal(_ head: UpstreamResponse) -> HTTPFailure {

@@ -1,9 +1,40 @@
+/// A text that is sent after the opening of a WebSocket.
+public struct WebSocketMessage: Sendable, Equatable, ExpressibleByStringLiteral {
+  /// May be a secret: never printed.
+  public var text: String
+  /// A jq program without error. The text, and those after it, are sent once a message has come for which an output of the
+  /// program is true; if none comes within the request's timeout, the connection has failed. nil: it waits for nothing.
+  public var after: String?
+
+  /// By default waits for nothing.
+  public init(_ text: String, after: String? = nil) { (self.text, self.after) = (text, after) }
+
+  /// Waits for nothing.
+  public init(stringLiteral text: String) { self.init(text) }
+}
+
+/// An answer to messages of an upstream.
+public struct WebSocketAnswer: Sendable, Equatable {
+  /// A jq program without error: an output is true for messages that are answered.
+  public var to: String
+  /// A jq program without error. Its first output is sent: a string as it is, another value as JSON. Without an output
+  /// nothing is sent.
+  public var with: String
+
+  /// An answer to messages for which `to` is true.
+  public init(to: String, with: String) { (self.to, self.with) = (to, with) }
+}
+
 /// The request for a WebSocket, the messages to send, and the limits.
 public struct WebSocketConfiguration: Sendable, Equatable {
   /// The request that opens it, with an `http` or `https` URL. `maximumBodyBytes` applies to one message.
   public var request: HTTPConfiguration
-  /// Texts that are sent after each opening, in order. May be secrets: never printed.
-  public var messages: [String] = []
+  /// What is sent after each opening, in order.
+  public var messages: [WebSocketMessage] = []
+  /// What is sent when a message comes that fits; the first one that fits applies. Such a message is no event.
+  public var answers: [WebSocketAnswer] = []
+  /// Messages that are no events, byte for byte.
+  public var ignored: Set<String> = []
   /// Whether these and the heartbeat contain no secret. Otherwise no redirect to another origin is followed.
   public var messagesArePublic = false
   /// Tokens, the preferred ones first. If there are any, the server must choose one.

@@ -18,6 +18,8 @@ struct WebSocketMachine {
   static let patience = Duration.seconds(10)
   /// Bytes that are inflated in one turn of the thread at most.
   static let shareOfTurn = 64 << 10
+  /// Bytes of unsent answers above which the connection ends.
+  private static let longestUnsent = 64 << 10
 
   private let configuration: WebSocketConfiguration
   private let makeKey: () -> UInt32
@@ -36,9 +38,13 @@ struct WebSocketMachine {
   /// The current message as far as it is inflated.
   private var inflated: [UInt8] = []
   private var text = UTF8Check()
+  private let (ignored, longestIgnored): (Set<[UInt8]>, Int)
+  private var conversation: WebSocketConversation
 
   private var unsent: [UInt8] = []
   private var sentCount = 0
+  /// Bytes of answers since nothing was unsent.
+  private var answerByteCount = 0
   /// The payload of the ping that is to be answered.
   private var ping: [UInt8]?
 
@@ -67,7 +73,10 @@ struct WebSocketMachine {
     inflater = compresses ? ContentDecoder(.deflate, isOfMessages: true) : nil
     (heardAt, messageAt, pingDue) = (now, now, now + configuration.pingEvery)
     heartbeatDue = configuration.heartbeat.map { now + $0.every }
-    for message in configuration.messages { send(WebSocketFrame.text(Array(message.utf8))) }
+    ignored = Set(configuration.ignored.map { Array($0.utf8) })
+    longestIgnored = ignored.map(\.count).max() ?? 0
+    conversation = WebSocketConversation(configuration)
+    for text in conversation.begin(at: now) { send(WebSocketFrame.text(text)) }
   }
 
   // MARK: Receiving
@@ -118,7 +127,8 @@ struct WebSocketMachine {
     }
     guard isWhole else { return true }
     guard !decoder.isText || text.isComplete else { throw Self.malformedText }
-    events.append(decoder.isCompressed ? inflated : payload)
+    let message = decoder.isCompressed ? inflated : payload
+    if message.count > longestIgnored || !ignored.contains(message) { events.append(message) }
     payload.empty()
     inflated.empty()
     (takenCount, isWhole, hasTail, text, messageAt) = (0, false, false, UTF8Check(), now)
@@ -184,6 +194,33 @@ struct WebSocketMachine {
     1013: "try again later", 1014: "bad gateway", 3000: "unauthorized", 3003: "forbidden", 3008: "timeout",
   ]
 
+  // MARK: The conversation
+
+  /// Whether the next events need verdicts before they are passed on.
+  var needsVerdicts: Bool { conversation.needsVerdicts }
+
+  /// Sends what follows from the verdicts on events.
+  ///
+  /// - Returns: the events without those that were answered, up to the one that has ended the connection.
+  mutating func hear(
+    _ verdicts: [WebSocketConversation.Verdict], on events: EventBatch, at now: Duration
+  ) -> (events: EventBatch, ending: Ending?) {
+    var rest = EventBatch()
+    for (event, verdict) in zip(events, verdicts) {
+      do throws(HTTPFailure) {
+        for text in try conversation.hear(verdict, at: now) { send(WebSocketFrame.text(text)) }
+        answerByteCount += verdict.answer?.count ?? 0
+        guard answerByteCount <= Self.longestUnsent else {
+          throw HTTPFailure("the upstream does not read the answers that it asks for")
+        }
+      } catch {
+        return (rest, Ending(code: 1008, failure: error))
+      }
+      if !verdict.isAnswered { rest.append(event) }
+    }
+    return (rest, nil)
+  }
+
   // MARK: Sending
 
   /// Whether bytes are to be sent.
@@ -198,7 +235,7 @@ struct WebSocketMachine {
     sentCount += count
     if sentCount == unsent.count {
       unsent.empty()
-      sentCount = 0
+      (sentCount, answerByteCount) = (0, 0)
     }
     return count
   }
@@ -216,6 +253,8 @@ struct WebSocketMachine {
   /// Whether there is demand: the connection is read only then.
   mutating func setWanted(_ isWanted: Bool, at now: Duration) {
     guard isWanted == (unwantedSince != nil) else { return }
+    if let pinged = pingedAt, heardAt > pinged { pingedAt = nil }
+    if let unwantedSince { conversation.waited(now - unwantedSince) }
     unwantedSince = isWanted ? nil : now
     guard isWanted else { return }
     (heardAt, messageAt) = (now, now)
@@ -240,15 +279,17 @@ struct WebSocketMachine {
     if let limit = configuration.idleTimeout, let idleDue, now >= idleDue {
       throw Ending(code: 1000, failure: HTTPFailure("no message within \(limit.wholeMilliseconds) ms"))
     }
+    if let due = conversation.due, now >= due { throw Ending(code: 1000, failure: conversation.lateness) }
     if now >= pingDue {
       if unsent.isEmpty { send(WebSocketFrame.ping()) }
       pingedAt = pingedAt ?? now
       pingDue = now + configuration.pingEvery
     }
     if let (text, every) = configuration.heartbeat, let due = heartbeatDue, now >= due {
-      if unsent.isEmpty { send(WebSocketFrame.text(Array(text.utf8))) }
+      if unsent.isEmpty, conversation.isOpened { send(WebSocketFrame.text(Array(text.utf8))) }
       heartbeatDue = now + every
     }
-    return [pingDue, heartbeatDue, idleDue, pingedAt.map { $0 + Self.patience }].compactMap(\.self).min() ?? pingDue
+    return [pingDue, heartbeatDue, idleDue, conversation.due, pingedAt.map { $0 + Self.patience }].compactMap(\.self)
+      .min() ?? pingDue
   }
 }

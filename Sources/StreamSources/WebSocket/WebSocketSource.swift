@@ -15,25 +15,30 @@ public struct WebSocketSource: Publisher, Sendable {
 
   fileprivate let configuration: WebSocketConfiguration
   fileprivate let thread: SourceThread
+  fileprivate let place: WebSocketExaminer.Place
   fileprivate let progress: @Sendable (SourceProgress) -> Void
   fileprivate let report: @Sendable (SourceReport) -> Void
   fileprivate let handover: SourceHandover?
   fileprivate let memory: SourceMemory<RestartMachine>
 
   /// - Parameters:
+  ///   - name: the stream's name, for the process list.
+  ///   - executable: a program that calls `HelperProcess.runIfAsked` first, for the jq programs of the configuration.
   ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - refresh: makes the source connect before its next attempt is due.
   ///   - progress: called with each change that the source's counters record.
   ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
   ///     promptly.
   public init(
-    _ configuration: WebSocketConfiguration, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
+    _ configuration: WebSocketConfiguration, name: String = "websocket", executable: String = "/proc/self/exe",
+    handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
     on thread: SourceThread, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
   ) {
     self.configuration = configuration
     self.handover = handover
     self.thread = thread
+    place = WebSocketExaminer.Place(executable: executable, name: name, thread: thread)
     self.progress = progress
     self.report = report
     memory = SourceMemory(refresh) {
@@ -99,7 +104,7 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
   private func connect() {
     do throws(HTTPFailure) {
       guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-      let socket = UpstreamWebSocket(source.configuration, on: thread.loop, owner: self)
+      let socket = UpstreamWebSocket(source.configuration, in: source.place, owner: self)
       self.socket = socket
       try socket.open(with: client, progress: source.progress)
     } catch {
@@ -114,6 +119,8 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
   func webSocketIsOpen() { tell(machine?.answered(at: now)) }
 
   func webSocketBrought(_ events: EventBatch) { give(events, nil) }
+
+  func webSocketReports(_ report: SourceReport) { tell(report) }
 
   func webSocketEnded(_ failure: HTTPFailure?) {
     socket = nil

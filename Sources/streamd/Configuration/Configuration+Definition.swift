@@ -81,7 +81,12 @@ extension Configuration.Stream {
 
   private static func definition(of socket: Configuration.WebSocket) -> [Field] {
     var fields: [Field] = [("websocket.url", socket.http.url)]
-    fields += socket.messages.flatMap { definition(of: $0, "websocket.send") }
+    for message in socket.messages {
+      fields += definition(of: message.text, "websocket.send")
+      if let after = message.after { fields.append(("after", after)) }
+    }
+    fields += socket.answers.flatMap { [("websocket.answer.to", $0.to), ("websocket.answer.with", $0.with)] }
+    fields += socket.ignored.map { ("websocket.ignore", $0) }
     fields += socket.subprotocols.map { ("websocket.subprotocols", $0) }
     if let heartbeat = socket.heartbeat {
       fields += definition(of: heartbeat.text, "websocket.heartbeat.send")

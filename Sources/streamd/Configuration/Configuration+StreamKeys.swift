@@ -196,7 +196,8 @@ extension Configuration.Stream {
 }
 
 extension ConfigurationTable {
-  fileprivate func checkProgram(_ program: String?, at key: String) {
+  /// Records an error if `program`, the value of `key`, cannot be compiled.
+  func checkProgram(_ program: String?, at key: String) {
     guard let program, let mistake = JQTransform.compileError(in: program) else { return }
     addError("not a jq program: \(mistake)", at: key)
   }
@@ -204,7 +205,7 @@ extension ConfigurationTable {
 
 extension ConfigurationShape where Value == String {
   /// A non-empty text.
-  fileprivate static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
+  static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
 }
 
 extension ConfigurationShape where Value == Configuration.Distinct {
@@ -224,6 +225,7 @@ extension JQTransform {
     let streams = configuration.streams.compactMap { stream -> String? in
       var programs = [("jq", stream.jq), ("key", stream.programKey?.key)]
       if case .by(let program) = stream.distinct { programs.append(("distinct", program)) }
+      if case .webSocket(let socket) = stream.source { programs += socket.answers.map { ("answer", $0.with) } }
       let rounding = programs.filter { $0.1.map { JQTransform.roundsNumbers($0) } == true }.map(\.0)
       return rounding.isEmpty ? nil : "\(stream.name) (\(rounding.joined(separator: ", ")))"
     }

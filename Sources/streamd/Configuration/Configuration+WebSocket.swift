@@ -3,8 +3,12 @@ extension Configuration {
   struct WebSocket: Sendable, Equatable {
     /// The request that opens it, with a URL of scheme `ws` or `wss`. Only its request's keys are read.
     var http = HTTP()
-    /// Texts that are sent after each opening, in order; each of at most 64 KiB, and not empty.
-    var messages: [NamedValue.Value] = []
+    /// What is sent after each opening, in order.
+    var messages: [Message] = []
+    /// What is sent when a message comes that fits.
+    var answers: [Answer] = []
+    /// Messages that are no events.
+    var ignored: [String] = []
     /// Tokens, each one once.
     var subprotocols: [String] = []
     var heartbeat: Heartbeat?
@@ -12,6 +16,25 @@ extension Configuration {
     var pingEvery = Duration.seconds(30)
     /// `nil`: no limit.
     var idleTimeout: Duration?
+
+    /// Whether a process examines messages.
+    var needsJQ: Bool { !answers.isEmpty || messages.contains { $0.after != nil } }
+
+    /// A text that is sent after an opening.
+    struct Message: Sendable, Equatable {
+      /// At most 64 KiB, and not empty.
+      var text: NamedValue.Value
+      /// A jq program, which is true for the message that the text waits for; `nil`: it waits for none.
+      var after: String?
+    }
+
+    /// An answer, by jq programs.
+    struct Answer: Sendable, Equatable {
+      /// Is true for messages that are answered.
+      var to: String
+      /// Makes the text.
+      var with: String
+    }
 
     /// A text of the application that is sent regularly.
     struct Heartbeat: Sendable, Equatable {
@@ -29,7 +52,15 @@ extension Configuration.WebSocket: ConfigurationSection {
         table, schemes: ["ws://", "wss://"], suchAs: "wss://stream.example.org/")
       url = table.complete(text) ?? url
     },
-    .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
+    .init(["send"], \.messages) { table, messages in
+      messages = table.texts("send", .message, text: { Message(text: .plain($0)) }) { readMessage($0) } ?? messages
+    },
+    .init(["answer"], \.answers) { table, answers in
+      answers =
+        table.tables("answer", expecting: "a list of { to = \"program\", with = \"program\" }") { readAnswer($0) }
+        ?? answers
+    },
+    .init("ignore", \.ignored, each: .message),
     .init("subprotocols", \.subprotocols, each: .token("the name of a subprotocol")),
     .check { table, socket in
       if Set(socket.subprotocols).count < socket.subprotocols.count {
@@ -45,6 +76,22 @@ extension Configuration.WebSocket: ConfigurationSection {
     .part(\.http, Configuration.HTTP.requestKeys),
     .check { $1.checkHeaders($0) },
   ]
+
+  private static func readMessage(_ table: ConfigurationTable) -> Message? {
+    guard table.holds("text") else { return table.credential(allowsLines: true).map { Message(text: .secret($0)) } }
+    let after = table.value("after", .program("a jq program such as '.type == \"connection_ack\"'"))
+    table.checkProgram(after, at: "after")
+    return table.secretText("text", .message, allowsLines: true).map { Message(text: $0, after: after) }
+  }
+
+  private static func readAnswer(_ table: ConfigurationTable) -> Answer? {
+    for key in ["to", "with"] { table.require(key) }
+    let to = table.value("to", .program("a jq program such as '.ping'"))
+    let with = table.value("with", .program("a jq program such as '{pong: .ping}'"), secret: true)
+    table.checkProgram(to, at: "to")
+    table.checkProgram(with, at: "with")
+    return to.flatMap { to in with.map { Answer(to: to, with: $0) } }
+  }
 
   private static func readHeartbeat(_ table: ConfigurationTable) -> Heartbeat? {
     for key in ["send", "every"] { table.require(key) }

@@ -75,6 +75,7 @@ struct ConfigurationListing {
   /// The part of a text that is shown.
   private static func shown(_ text: String, at keys: [String]) -> String {
     if let table = keys.dropLast().last, ConfigurationTable.tablesOfNames.contains(table) { return hidden }
+    if keys.suffix(2) == ["send", "text"] || keys.suffix(2) == ["answer", "with"] { return hidden }
     switch keys.last {
     case "user", "send": return hidden
     case "url", "proxy":

@@ -113,6 +113,22 @@ final class ConfigurationTable {
     }
   }
 
+  /// The tables of the array at `key`, as `read` reads each.
+  func tables<Value>(
+    _ key: String, expecting expectation: String, _ read: (ConfigurationTable) -> Value?
+  ) -> [Value]? {
+    guard holds(key) else { return nil }
+    guard let elements = elements(key, secret: true) else { return nil }
+    return elements.compactMap { element in
+      guard let table = ConfigurationTable(element, path: keyPath(key), place: place + [key], context) else {
+        expected(expectation, at: key, secret: true)
+        return nil
+      }
+      defer { table.refuseUnknownKeys() }
+      return read(table)
+    }
+  }
+
   private func elements(_ key: String, secret: Bool) -> [ConfigurationNode]? {
     guard let node = node(key) else { return nil }
     guard case .array(let elements) = node.value, !elements.isEmpty else {

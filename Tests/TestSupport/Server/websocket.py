@@ -1,12 +1,14 @@
 """WebSockets that answer well and badly.
 
 /websocket/KEY?send=HEX|texts=A|B&…: these bytes, or a text message for each part, follow the response with 101; then what the
-client sends is read, pings and close frames are answered, and /spoken/KEY tells it.
+client sends is read, pings and close frames are answered, and /spoken/KEY tells it. With service=NAME, one of `conversations`.
 """
 import base64
 import hashlib
 import struct
 import zlib
+
+import conversations
 
 
 def frame(opcode, payload, bits=0x80):
@@ -51,6 +53,21 @@ def read_frame(file):
     return head[0] & 0x0F, bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
 
 
+def converse(handler, number, query, said):
+    def send(opcode, payload):
+        handler.wfile.write(frame(opcode, payload))
+        handler.wfile.flush()
+
+    def receive():
+        while found := read_frame(handler.rfile):
+            said(found)
+            if found[0] == 1:
+                return found[1].decode()
+        raise BrokenPipeError
+
+    conversations.converse(query["service"], number, "plain" in query, send, receive)
+
+
 def answer(handler, number, query, said, count):
     """`said` is called with each frame of the client; `count` with the number of repetitions that were written."""
     key = handler.headers.get("Sec-WebSocket-Key", "")
@@ -75,6 +92,8 @@ def answer(handler, number, query, said, count):
             count()
         if query.get("end") == "cut":
             return
+        if "service" in query:
+            converse(handler, number, query, said)
         while found := read_frame(handler.rfile):
             said(found)
             if found[0] == 9 and "mute" not in query:
