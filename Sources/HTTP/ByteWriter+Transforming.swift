@@ -157,7 +157,7 @@ extension Span<UInt8> {
   }
 
   /// The number of bytes before the first that is not part of a whole and valid UTF-8 sequence.
-  var validUTF8Count: Int {
+  public var validUTF8Count: Int {
     do throws(UTF8.ValidationError) {
       _ = try UTF8Span(validating: self)
       return count

@@ -38,9 +38,9 @@ public struct EventEncoding: Equatable, Sendable {
 
   /// The kind of a stream's events.
   public enum Content: UInt8, Sendable, CaseIterable {
-    /// JSON texts. The caller writes any other event with ``EventEncoding/ofOtherThanJSON``.
+    /// JSON texts. The caller writes any other event with ``EventEncoding/ofOther``.
     case json
-    /// Text in UTF-8, which need not be valid.
+    /// Text in UTF-8. In an envelope, the caller writes any other event with ``EventEncoding/ofOther``.
     case text
     /// Any bytes.
     case binary
@@ -51,7 +51,7 @@ public struct EventEncoding: Equatable, Sendable {
   /// The kind of the events, as far as it matters: always text for server-sent events, always binary for raw ones.
   public let content: Content
   /// Whether an event is a JSON object on its own: `{"id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`, JSON data
-  /// embedded, text as a string, otherwise `"data_base64"`. The first member is `"stream"` if the head has a name.
+  /// embedded, text in UTF-8 as a string, otherwise `"data_base64"`. The first member is `"stream"` if the head has a name.
   public let hasEnvelope: Bool
 
   /// - Parameter hasEnvelope: has no effect on server-sent events, which carry their ids.
@@ -75,13 +75,20 @@ public struct EventEncoding: Equatable, Sendable {
   /// The encoding of other content in the same format; nil if the format cannot represent it.
   public func with(_ content: Content) -> EventEncoding? { EventEncoding(format, content, hasEnvelope: hasEnvelope) }
 
-  /// Whether each event must be a JSON text, because it becomes a part of one or a line of its own.
-  public var embedsJSON: Bool { content == .json }
+  /// What each event must be, because it becomes a part of a JSON text or a line of its own: JSON, or text in UTF-8; nil:
+  /// any bytes. Server-sent events are lines of any bytes, with U+FFFD for what is not UTF-8.
+  public var required: Content? {
+    switch content {
+    case .json: .json
+    case .text: hasEnvelope ? .text : nil
+    case .binary: nil
+    }
+  }
 
-  /// The encoding of an event that should be JSON and is not: its bytes in base64 in an envelope, otherwise a string.
-  /// So no event can break a line, or add members to the envelope around it.
-  public var ofOtherThanJSON: EventEncoding {
-    embedsJSON ? EventEncoding(format, hasEnvelope ? .binary : .text, envelope: hasEnvelope) : self
+  /// The encoding of an event that is not as ``required``: its bytes in base64 in an envelope, otherwise a string. So no
+  /// event can break a line, or add members to the envelope around it, and an envelope changes none of its bytes.
+  public var ofOther: EventEncoding {
+    required == nil ? self : EventEncoding(format, hasEnvelope ? .binary : .text, envelope: hasEnvelope)
   }
 
   /// Returns the size of a whole event, without a chunk's header.

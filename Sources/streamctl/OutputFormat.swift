@@ -1,4 +1,5 @@
 import Events
+import FoundationEssentials
 import StreamClient
 
 /// The output format of an event.
@@ -6,8 +7,8 @@ enum OutputFormat: String, CaseIterable {
   /// The data and a line break, unless it ends with one. Line breaks in JSON, which can only occur between tokens,
   /// become spaces; those in other text stay.
   case data
-  /// An object on its own line: id, time in UTC with microseconds, data. JSON data is embedded unchanged; other data is
-  /// a string, with U+FFFD for invalid UTF-8. A marker has `caught_up` in place of data.
+  /// An object on its own line: id, time in UTC with microseconds, data. JSON data is embedded unchanged; text
+  /// in UTF-8 is a string, and other data is `data_base64`. A marker has `caught_up` in place of data.
   case json
   /// The data, unchanged.
   case raw
@@ -32,11 +33,14 @@ enum OutputFormat: String, CaseIterable {
         try output.write("\"id\":\(id),\"time\":\(time),\"caught_up\":true}\n".utf8)
         return
       }
-      try output.write(#""id":\#(id),"time":\#(time),"data":"#.utf8)
+      try output.write(#""id":\#(id),"time":\#(time),"#.utf8)
       if JSONSyntax.holds(for: event.data.span) {
+        try output.write("\"data\":".utf8)
         try output.write(JSONText.onOneLine(event.data))
+      } else if let text = String(validating: event.data, as: UTF8.self) {
+        try output.write("\"data\":\(JSONText.string(text))".utf8)
       } else {
-        try output.write(JSONText.string(String(decoding: event.data, as: UTF8.self)).utf8)
+        try output.write("\"data_base64\":\"\(Data(event.data).base64EncodedString())\"".utf8)
       }
       try output.write("}\n".utf8)
     case .raw: try output.write(event.data)

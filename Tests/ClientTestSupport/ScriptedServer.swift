@@ -64,10 +64,17 @@ package final class Peer: EventLoop.Handler, @unchecked Sendable {
     _ text: String, on id: StreamID, number: UInt64 = 0, leftOut: UInt64? = nil, gap: UInt64? = nil, kind: UInt8? = nil,
     isComplete: Bool = false
   ) {
+    send(Array(text.utf8), on: id, number: number, leftOut: leftOut, gap: gap, kind: kind, isComplete: isComplete)
+  }
+
+  package func send(
+    _ data: [UInt8], on id: StreamID, number: UInt64 = 0, leftOut: UInt64? = nil, gap: UInt64? = nil,
+    kind: UInt8? = nil, isComplete: Bool = false
+  ) {
     let numbers: [UInt64] = [number, 1_000_000 + number, leftOut, gap].compactMap(\.self)
     var metadata = numbers.flatMap { value in (0..<8).map { UInt8(value >> (56 - 8 * $0) & 0xff) } }
     if let kind { metadata.append(kind) }
-    machine.sendPayload(id, Payload(metadata: metadata, data: Array(text.utf8)), isComplete: isComplete)
+    machine.sendPayload(id, Payload(metadata: metadata, data: data), isComplete: isComplete)
   }
 
   package func flush() {

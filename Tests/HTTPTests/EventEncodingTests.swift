@@ -118,16 +118,19 @@ import Testing
 
   @Test func otherThanJSONIsAStringOrBase64() {
     for (format, start) in [(EventEncoding.Format.ndjson, ""), (.jsonSequence, "\u{1e}")] {
-      let other = encoding(format).ofOtherThanJSON
+      let other = encoding(format).ofOther
       #expect(text(other, head, "1,\"a\"\n") == start + "\"1,\\\"a\\\"\\n\"\n")
       #expect(text(other, head, "") == start + "\"\"\n")
       let enveloped = encoding(format, hasEnvelope: true)
-      #expect(enveloped.ofOtherThanJSON == encoding(format, .binary, hasEnvelope: true))
+      #expect(enveloped.ofOther == encoding(format, .binary, hasEnvelope: true))
+    }
+    for format in [EventEncoding.Format.ndjson, .jsonSequence] {
+      let text = encoding(format, .text, hasEnvelope: true)
+      #expect(text.required == .text && text.ofOther == encoding(format, .binary, hasEnvelope: true))
     }
     for other in [
-      encoding(.serverSentEvents), encoding(.raw), encoding(.ndjson, .text, hasEnvelope: true),
-      encoding(.jsonSequence, .binary, hasEnvelope: true),
-    ] { #expect(!other.embedsJSON && other.ofOtherThanJSON == other) }
+      encoding(.serverSentEvents), encoding(.raw), encoding(.jsonSequence, .binary, hasEnvelope: true),
+    ] { #expect(other.required == nil && other.ofOther == other) }
   }
 
   /// A response can continue with events of another type if they are written in the same way.

@@ -72,7 +72,6 @@ struct EventResponse {
     switch (format, type) {
     case (.events, _): .lines
     case (.raw, _): .exact
-    case (.lines, "text/plain"), (.sequence, "text/plain"): .text
     case (.lines, _), (.sequence, _): hasEnvelope ? .exact : .embedded
     }
   }

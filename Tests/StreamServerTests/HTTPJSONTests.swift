@@ -143,12 +143,58 @@ import Testing
     }
   }
 
+  /// No reader gets other bytes than were published: what is not UTF-8 is no string.
+  @Test(arguments: ["as=ndjson&ids=1", "as=json-seq&ids=1"]) func anEnvelopeHasTheBytesOfAText(query: String)
+    async throws
+  {
+    struct Envelope: Decodable {
+      let data: String?
+      let data_base64: String?
+    }
+    try await withServer { harness in
+      let source = try harness.add("s") {
+        ($0.type, $0.replay) = ("text/plain", 1000)
+        $0.limits = .init(events: 1000, bytes: 64 << 20)
+      }
+      let slice = ContentVerdicts.sliceByteCount
+      let long = [UInt8](repeating: 0x61, count: slice - 1)
+      let texts =
+        ["plain", "", "é\n\"\u{1}"].map { Array($0.utf8) } + [long + Array("é€😀".utf8) + long + Array("😀".utf8)]
+      let others: [[UInt8]] = [
+        [0xff], [0x61, 0xc3], [0xed, 0xa0, 0x80], long + [0xc3] + long, long + long + [0xf0, 0x9f, 0x98],
+      ]
+      source.send(batch: texts + others)
+      let lines = try Self.lines(harness, query).map { try JSONDecoder().decode(Envelope.self, from: Data($0)) }
+      #expect(lines.prefix(texts.count).map { $0.data.map { Array($0.utf8) } } == texts)
+      #expect(
+        lines.dropFirst(texts.count).map { $0.data_base64.flatMap { Data(base64Encoded: $0) }.map { Array($0) } }
+          == others)
+      #expect(lines.allSatisfy { ($0.data == nil) != ($0.data_base64 == nil) })
+    }
+  }
+
+  @Test func aLargeTextIsExaminedInSlices() throws {
+    let log = try #require(EventLog(name: "s", limits: .init(events: 100, bytes: 64 << 20), firstID: 1000))
+    let verdicts = ContentVerdicts()
+    let slices = 10
+    log.append(EventBatch([[UInt8](repeating: UInt8(ascii: "1"), count: slices * ContentVerdicts.sliceByteCount)]))
+    func holds(_ content: EventEncoding.Content) -> Bool? {
+      verdicts.holds(content, for: log.record(at: 1000), at: 1000, in: log)
+    }
+    let expected = [Bool?](repeating: nil, count: slices - 1) + [true]
+    #expect((1...slices).map { _ in holds(.text) } == expected)
+    #expect(verdicts.known(1000, as: .text) == true && verdicts.known(1000, as: .json) == nil)
+    // The type of the stream has changed.
+    #expect((1...slices).map { _ in holds(.json) } == expected)
+    #expect(verdicts.known(1000, as: .json) == true && verdicts.known(1000, as: .text) == nil)
+  }
+
   @Test func aLargeEventIsExaminedOnce() throws {
     let log = try #require(EventLog(name: "s", limits: .init(events: 100, bytes: 64 << 20), firstID: 1000))
-    let verdicts = JSONVerdicts()
-    func isJSON(_ id: UInt64) -> Bool? { verdicts.isJSON(log.record(at: id), at: id, in: log) }
-    let large = [UInt8](repeating: UInt8(ascii: "1"), count: JSONVerdicts.leastByteCount)
-    let other = [UInt8](repeating: UInt8(ascii: "a"), count: JSONVerdicts.leastByteCount)
+    let verdicts = ContentVerdicts()
+    func isJSON(_ id: UInt64) -> Bool? { verdicts.holds(.json, for: log.record(at: id), at: id, in: log) }
+    let large = [UInt8](repeating: UInt8(ascii: "1"), count: ContentVerdicts.leastByteCount)
+    let other = [UInt8](repeating: UInt8(ascii: "a"), count: ContentVerdicts.leastByteCount)
     log.append(EventBatch([large, other, [49], [97]]))
     for _ in 0..<2 {
       #expect((1000..<1004).map { isJSON($0) } == [true, false, true, false])
@@ -160,7 +206,7 @@ import Testing
       #expect(isJSON(id) == true && verdicts.count <= 200)
     }
     let slices = 10
-    log.append(EventBatch([[UInt8](repeating: UInt8(ascii: "1"), count: slices * JSONVerdicts.sliceByteCount)]))
+    log.append(EventBatch([[UInt8](repeating: UInt8(ascii: "1"), count: slices * ContentVerdicts.sliceByteCount)]))
     #expect((1...slices).map { _ in isJSON(2000) } == [Bool?](repeating: nil, count: slices - 1) + [true])
     #expect(isJSON(2000) == true)
   }

@@ -718,13 +718,13 @@ import Testing
   /// Large events are examined in slices: readers at different events do not take the slices from each other.
   @Test func largeEventsThatTheLogHasLostAreExaminedSideBySide() throws {
     let log = try #require(EventLog(name: "s", limits: EventLog.Limits(events: 2), firstID: 1000))
-    let verdicts = JSONVerdicts()
+    let verdicts = ContentVerdicts()
     let slices = 4
-    let text = [UInt8](repeating: 0x20, count: slices * JSONVerdicts.sliceByteCount - 1) + [0x31]
+    let text = [UInt8](repeating: 0x20, count: slices * ContentVerdicts.sliceByteCount - 1) + [0x31]
     let record = [UInt8](repeating: 0, count: EventLog.stampBytes) + text
     for slice in 1...slices {
       for id in 1...3 as ClosedRange<UInt64> {
-        let verdict = record.withUnsafeBytes { verdicts.isJSON($0, at: id, in: log) }
+        let verdict = record.withUnsafeBytes { verdicts.holds(.json, for: $0, at: id, in: log) }
         #expect(verdict == (slice == slices ? true : nil))
       }
     }

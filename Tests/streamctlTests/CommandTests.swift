@@ -621,6 +621,16 @@ import Testing
     }
   }
 
+  @Test func bytesThatAreNoTextArePrintedInBase64() async throws {
+    try await ScriptedServer.run(script: { peer, event in
+      guard case .request(let id, _, _, _, _) = event else { return }
+      peer.send([0x61, 0xff], on: id, number: 1, isComplete: true)
+    }) { server in
+      let command = try Command(["--socket", server.path, "sub", "s", "--format", "json"])
+      #expect(await command.rest() == #"{"id":1,"time":"1970-01-01T00:00:01.000001Z","data_base64":"Yf8="}"# + "\n")
+    }
+  }
+
   @Test func markersAreShownOnStandardErrorAndCostCreditButCountForNothing() async throws {
     try await ScriptedServer.run { server in
       let command = try Command(["--socket", server.path, "sub", "s", "--marker", "--count", "2"])

@@ -11,7 +11,7 @@ extension EventBlock {
   /// tombstones. The subscriber then has the newest event of each key as of the last end, in order, and none twice.
   func fillState(
     _ reading: StateReading, from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber,
-    _ jsonVerdicts: JSONVerdicts
+    _ contentVerdicts: ContentVerdicts
   ) -> SubscriptionMachine.Finding {
     let (walk, cursor) = (reading.walk, machine.cursor)
     guard let state = storage.state, walk.state === state, state.origin == reading.origin,
@@ -27,7 +27,7 @@ extension EventBlock {
     // The next event must be the one at the cursor: a part of it was sent, or one event was requested.
     let isExact = cursor.sentBytes > 0 || machine.format.completes
     var isEndLost = false
-    switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, jsonVerdicts) {
+    switch extend(with: state, walk, from: storage, to: machine.demand.max ?? .max, isExact, contentVerdicts) {
     case .more?:
       // None of the versions that were considered before the walk's position is in the state.
       guard pieceCount == 0, walk.position > end.position else { break }
@@ -54,7 +54,7 @@ extension EventBlock {
   /// - Returns: nil if another event is the next one.
   private func extend(
     with state: KeyedState, _ walk: StateWalk, from storage: EventLog, to demand: Int, _ isExact: Bool,
-    _ jsonVerdicts: JSONVerdicts
+    _ contentVerdicts: ContentVerdicts
   ) -> StateWalk.Progress? {
     guard end.sentBytes == 0 || pieceCount == 0 else { return .more }
     if end.position == walk.end { return .finished }
@@ -88,7 +88,7 @@ extension EventBlock {
         end = Cursor(position: id + 1)
         return true
       }
-      return write(record, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
+      return write(record, at: id, from: storage, by: writer, &byteCount, contentVerdicts)
     }
     return isReplaced ? nil : progress
   }
@@ -102,18 +102,18 @@ extension EventBlock {
   /// - Returns: whether the event ends with it; false also while the event is examined.
   private func write(
     _ record: StateEvent, at id: UInt64, from storage: EventLog, by writer: EventWriter, _ byteCount: inout Int,
-    _ jsonVerdicts: JSONVerdicts
+    _ contentVerdicts: ContentVerdicts
   ) -> Bool {
     if let record = unsafe record.undivided {
-      return unsafe write(record, at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
+      return unsafe write(record, at: id, from: storage, by: writer, &byteCount, contentVerdicts)
     }
     // The event is copied whole only for its examination. A piece copies only the data for which it has room.
     let part = EventLog.stampBytes + end.sentBytes
     let range = max(0, part - 8)..<min(record.byteCount, part + EventWriter.maximumPieceBytes + 8)
-    if writer.embedsJSON, jsonVerdicts.known(id) == nil {
+    if let content = writer.required, contentVerdicts.known(id, as: content) == nil {
       return unsafe write(
-        record.whole, at: id, from: storage, by: writer, &byteCount, jsonVerdicts, isCopied: true)
+        record.whole, at: id, from: storage, by: writer, &byteCount, contentVerdicts, isCopied: true)
     }
-    return unsafe write(record.part(range), at: id, from: storage, by: writer, &byteCount, jsonVerdicts)
+    return unsafe write(record.part(range), at: id, from: storage, by: writer, &byteCount, contentVerdicts)
   }
 }

@@ -81,14 +81,15 @@ import ReplayLog
 
   /// Fills the block for a subscription; under the log's lock.
   ///
-  /// - Parameter jsonVerdicts: the verdicts of the stream.
+  /// - Parameter contentVerdicts: the verdicts of the stream.
   func fill(
-    from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber, _ jsonVerdicts: JSONVerdicts
+    from storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber,
+    _ contentVerdicts: ContentVerdicts
   ) -> SubscriptionMachine.Finding {
     let cursor = machine.cursor
     logEnd = storage.endPosition
     if let reading = subscriber.reading {
-      return fillState(reading, from: storage, for: machine, subscriber, jsonVerdicts)
+      return fillState(reading, from: storage, for: machine, subscriber, contentVerdicts)
     }
     let position = storage.skip(cursor.position)
     guard position == cursor.position else { return .inGap(end: position) }
@@ -112,7 +113,7 @@ import ReplayLog
     if !continues(storage, machine, subscriber, before, stateEnd: nil) {
       clear(storage, at: cursor, machine.format, subscriber, before)
     }
-    extend(from: storage, to: machine.demand.max ?? .max, jsonVerdicts)
+    extend(from: storage, to: machine.demand.max ?? .max, contentVerdicts)
     guard pieceCount > 0 else { return end == start ? .unexamined : .passed(upTo: end.position) }
     if request != subscriber.request { address(to: subscriber.request) }
     return .events
@@ -193,7 +194,7 @@ import ReplayLog
   }
 
   /// Adds events while there are fewer than `demand`, and there is room.
-  private func extend(from storage: EventLog, to demand: Int, _ jsonVerdicts: JSONVerdicts) {
+  private func extend(from storage: EventLog, to demand: Int, _ contentVerdicts: ContentVerdicts) {
     let most = min(format.completes ? 1 : demand, Self.maximumPieceCount)
     guard pieceCount < most, end.position < storage.endPosition, end.sentBytes == 0 || pieceCount == 0, !crossesGap
     else { return }
@@ -214,7 +215,7 @@ import ReplayLog
     while byteCount < Self.targetBytes, pieceCount < most, end.position < runEnd {
       if verdicts != nil, !pass(in: storage, before: runEnd, &budget) { return }
       guard
-        unsafe write(records[end.position], at: end.position, from: storage, by: writer, &byteCount, jsonVerdicts)
+        unsafe write(records[end.position], at: end.position, from: storage, by: writer, &byteCount, contentVerdicts)
       else { return }
     }
     _ = cross(storage)
@@ -291,14 +292,13 @@ import ReplayLog
   /// - Returns: whether the event is complete.
   @inline(__always) func write(
     _ record: UnsafeRawBufferPointer, at id: UInt64, from storage: EventLog, by writer: EventWriter,
-    _ byteCount: inout Int, _ jsonVerdicts: JSONVerdicts, isCopied: Bool = false
+    _ byteCount: inout Int, _ contentVerdicts: ContentVerdicts, isCopied: Bool = false
   ) -> Bool {
     var isOther = false
-    if writer.embedsJSON {
-      guard let isJSON = unsafe jsonVerdicts.isJSON(record, at: id, in: storage, isCopied: isCopied) else {
-        return false
-      }
-      isOther = !isJSON
+    if let content = writer.required {
+      guard let holds = unsafe contentVerdicts.holds(content, for: record, at: id, in: storage, isCopied: isCopied)
+      else { return false }
+      isOther = !holds
     }
     let piece = unsafe writer.write(
       record, from: end.sentBytes, EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut),

@@ -139,12 +139,12 @@ struct EventWriter {
   private let format: EventFormat
   private let encoding: EventFormat.Encoding
   private let label: EventLabel?
-  /// Whether each event must be examined: an event that is not JSON is written in another form.
-  let embedsJSON: Bool
+  /// What each event is examined for: one that is not that is written in another form. Nil: none is.
+  let required: EventEncoding.Content?
 
   init(_ format: EventFormat, _ label: EventLabel? = nil) {
     (self.format, encoding, self.label) = (format, format.encoding, label)
-    embedsJSON = if case .body(let body, _) = encoding { body.embedsJSON } else { false }
+    required = if case .body(let body, _) = encoding { body.required } else { nil }
   }
 
   /// The notes before an event, for one subscription.
@@ -160,7 +160,7 @@ struct EventWriter {
   /// - Parameters:
   ///   - record: id and time, 8 bytes each, then the data.
   ///   - offset: data bytes in earlier pieces.
-  ///   - isOther: whether the event is not JSON, although the encoding embeds JSON.
+  ///   - isOther: whether the event is not as required.
   ///   - piece: space for ``maximumPieceBytes``.
   @inline(__always)
   func write(
@@ -171,7 +171,7 @@ struct EventWriter {
     case .rsocket: unsafe writeFrame(record, from: offset, before, for: request, at: piece)
     case .webSocket: unsafe writeMessage(record, from: offset, before, for: request, at: piece)
     case .body(let body, let coding):
-      unsafe write(record, from: offset, before.gap, as: isOther ? body.ofOtherThanJSON : body, coding, at: piece)
+      unsafe write(record, from: offset, before.gap, as: isOther ? body.ofOther : body, coding, at: piece)
     case .notice, .map: preconditionFailure("no bytes are written for it")
     }
   }

@@ -162,7 +162,7 @@ extension Worker {
       subscriber.reading = extras?.reading
       let finding =
         subscription.machine.finding(whileAwaitingIn: storage.endPosition)
-        ?? block.fill(from: storage, for: subscription.machine, subscriber, subscription.lane.stream.jsonVerdicts)
+        ?? block.fill(from: storage, for: subscription.machine, subscriber, subscription.lane.stream.contentVerdicts)
       return (finding, completion != nil)
     }
     let actions = subscription.machine.found(finding, hasEnded: hasEnded)

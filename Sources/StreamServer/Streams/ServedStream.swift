@@ -18,7 +18,7 @@ final class ServedStream: Sendable {
   /// The first id from which on all ids were assigned to events in the previous process; `.max`: unknown.
   private let formerCountedFrom = Atomic<UInt64>(.max)
   /// The known results of JSON checks. Used under the log's lock.
-  let jsonVerdicts = JSONVerdicts()
+  let contentVerdicts = ContentVerdicts()
   /// The feed of a system stream; nil for others.
   let feed: SystemFeed?
   private let terms: Locked<Terms>

@@ -140,7 +140,7 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
   for format in EventEncoding.Format.allCases {
     for content in EventEncoding.Content.allCases {
       guard var encoding = EventEncoding(format, content, hasEnvelope: variant & 2 == 0) else { continue }
-      if variant & 4 != 0 { encoding = encoding.ofOtherThanJSON }
+      if variant & 4 != 0 { encoding = encoding.ofOther }
       let whole = written(room: encoding.byteCount(head, data.span)) { writer in
         precondition(encoding.write(head, data.span, to: &writer) == data.count, "an event exceeds its size")
         precondition(writer.room == 0, "an event is smaller than its size")
