@@ -10,7 +10,7 @@ import Synchronization
 /// read-only descriptor. The writer nevertheless uses the region's content for comparisons only: its own state
 /// determines where it writes.
 ///
-/// One thread at a time may write. `wake` and the constants may be used on any thread.
+/// One thread at a time may write. `wake`, `wakeSome` and the constants may be used on any thread.
 @safe package final class MapRegion: @unchecked Sendable {
   private typealias Word = UnsafeMutablePointer<Atomic<UInt64>>
   private typealias HalfWord = UnsafeMutablePointer<Atomic<UInt32>>
@@ -53,6 +53,7 @@ import Synchronization
   package init(
     name: String, events: Int, bytes: Int, generation: UInt64, epoch: UInt64, position: UInt64
   ) throws(SystemError) {
+    try MapWaker.shared.start()
     geometry = MapLayout.Geometry(events: events, bytes: bytes)
     memory = try SealedMemory(name: "streamd-map:" + name, byteCount: geometry.regionBytes)
     reading = OwnedDescriptor(try memory.readOnlyDescriptor())
@@ -188,17 +189,24 @@ import Synchronization
 
   // MARK: Waking
 
-  /// Wakes the readers that wait. Called after each publication and each change of state.
+  /// Whether a waker will wake the readers.
+  let isQueued = Atomic(false)
+
+  /// Lets a waker wake the readers that wait. Called after each publication and each change of state.
   ///
   /// - Parameters:
   ///   - pages: the waiting pages of all readers that have one.
   ///   - wakesAlways: whether there may be a reader that waits without a page.
-  package func wake(_ pages: [WaitingPage], wakesAlways: Bool) {
+  package func wake(_ pages: [WaitingPage], wakesAlways: Bool, by waker: MapWaker = .shared) {
     var isNeeded = wakesAlways
     for page in pages where page.takeWaiting() { isNeeded = true }
     guard isNeeded else { return }
     // For a reader whose note was taken and that does not sleep yet.
     unsafe wakeWord.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
-    unsafe wake_all(wakeWord)
+    waker.add(self)
   }
+
+  /// Wakes at most `count` threads that wait.
+  /// - Returns: their number.
+  func wakeSome(_ count: Int) -> Int { unsafe Int(wake_some(wakeWord, CInt(count))) }
 }

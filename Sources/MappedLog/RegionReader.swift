@@ -280,5 +280,5 @@ import Synchronization
   }
 
   /// Wakes all readers of the region, of which this one has news.
-  package func wakeAll() { unsafe wake_all(half(MapLayout.Offset.wake)) }
+  package func wakeAll() { _ = unsafe wake_some(half(MapLayout.Offset.wake), .max) }
 }

@@ -65,7 +65,7 @@ import Synchronization
   /// - Parameter endsWaitForEvents: also if it waits for events: all readers of the region then look for some.
   func announce(endsWaitForEvents: Bool = true) {
     unsafe counter.pointee.wrappingAdd(1, ordering: .sequentiallyConsistent)
-    unsafe wake_all(counter)
+    _ = unsafe wake_some(counter, .max)
     if endsWaitForEvents, let region = withLock({ $0.waitsFor }) { region.wakeAll() }
   }
 

@@ -150,6 +150,53 @@ import Testing
 
   // MARK: Waking
 
+  /// The threads of this process that sleep in FUTEX_WAIT on memory of several processes.
+  private func sleepingReaders() throws -> Int {
+    let folder = try #require(opendir("/proc/self/task"))
+    defer { closedir(folder) }
+    var count = 0
+    while let entry = readdir(folder) {
+      let name = withUnsafeBytes(of: entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      guard let file = fopen("/proc/self/task/\(name)/syscall", "re") else { continue }
+      defer { fclose(file) }
+      var line = [CChar](repeating: 0, count: 256)
+      guard fgets(&line, 256, file) != nil else { continue }
+      let words = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).split(
+        separator: " ")
+      if words.count > 2, words[0] == "\(SYS_futex)", words[2] == "0x0" { count += 1 }
+    }
+    return count
+  }
+
+  /// A client may have any number of waiters on its map: a thread that publishes wakes none of them, and the waker a few in
+  /// each turn.
+  @Test func aPublisherWakesNoReaderItself() throws {
+    let (busy, quiet) = (try makeRegion(events: 4, bytes: 4096), try makeRegion(events: 4, bytes: 4096))
+    let waker = MapWaker()
+    let woken = Locked(0)
+    let count = 2 * MapWaker.turn + 10
+    let readers = try (0..<count).map { _ in
+      try RegionReader(
+        region: busy.descriptor, page: nil, byteCount: UInt64(busy.byteCount), generation: busy.generation)
+    }
+    for reader in readers {
+      try BackgroundThread.start(name: "reader") {
+        reader.wait(at: 100, milliseconds: 60_000)
+        woken.withLock { $0 += 1 }
+      }
+    }
+    while try sleepingReaders() < count { sched_yield() }
+    for region in [busy, quiet] {
+      for _ in 0..<3 { region.wake([], wakesAlways: true, by: waker) }
+    }
+    #expect(woken.withLock { $0 } == 0)
+    var turns = 1
+    while waker.takeTurns() { turns += 1 }
+    #expect(turns == 3)
+    while woken.withLock({ $0 }) < count { sched_yield() }
+    #expect(!waker.takeTurns())
+  }
+
   @Test func aWaitingPageMayHaveAnyContent() throws {
     let region = try makeRegion(events: 4, bytes: 4096)
     let page = try WaitingPage(name: "test")

@@ -69,8 +69,11 @@ static inline int has_sealed_size(int descriptor) {
   return seals >= 0 && (seals & F_SEAL_SHRINK) && (seals & F_SEAL_GROW);
 }
 
-// futex(2) with FUTEX_WAKE, over the bounds of processes: wakes all who wait on the word.
-static inline void wake_all(const void *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, 0, 0, 0); }
+// futex(2) with FUTEX_WAKE, over the bounds of processes: wakes at most `count` who wait on the word. Returns their number.
+static inline int wake_some(const void *word, int count) {
+  long woken = syscall(SYS_futex, word, FUTEX_WAKE, count, 0, 0, 0);
+  return woken > 0 ? (int)woken : 0;
+}
 
 // futex(2) with FUTEX_WAIT, over the bounds of processes: returns when the word is not `value`, when it is woken, after the
 // time, or without a cause.
