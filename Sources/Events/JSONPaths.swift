@@ -45,9 +45,8 @@ import Glibc
   package init(_ paths: [[Step]]) {
     count = paths.count
     var tree = Tree()
-    // The tree is built recursively, a level for each step.
-    let possible = paths.enumerated().filter { $0.element.count <= JSONSyntax.depthLimit }
-    tree.add(possible.map { ($0.offset, $0.element[...]) }, at: 0)
+    for (path, steps) in paths.enumerated() where steps.count <= JSONSyntax.depthLimit { tree.add(path, steps) }
+    tree.arrange()
     unsafe (nodes, children) = unsafe (Self.copy(tree.nodes), Self.copy(tree.children))
     unsafe (names, order) = unsafe (Self.copy(tree.names), Self.copy(tree.order))
   }
@@ -65,36 +64,69 @@ import Glibc
     return UnsafeBufferPointer(copy)
   }
 
+  /// The places that paths lead to, and the ranges of flat arrays that each of them gets. A client may choose the paths: each
+  /// step of each path costs one look-up.
   private struct Tree {
-    var nodes = [Node()]
-    var children: [Child] = []
-    var names: [UInt8] = []
-    var order: [Int] = []
-
-    /// Adds the rests of paths from a place on.
-    mutating func add(_ paths: [(path: Int, rest: ArraySlice<Step>)], at node: Int) {
-      let start = order.count
-      order += paths.filter(\.rest.isEmpty).map(\.path)
-      nodes[node].ends = start..<order.count
-      order += paths.filter { !$0.rest.isEmpty }.map(\.path)
-      nodes[node].paths = start..<order.count
-      var steps: [Step] = []
-      for case let step? in paths.map(\.rest.first) where !steps.contains(step) { steps.append(step) }
-      let firstNode = nodes.count
-      nodes[node].steps = children.count..<children.count + steps.count
-      for step in steps {
-        let nameStart = names.count
-        names += step.name ?? []
-        children.append(
-          Child(
-            name: nameStart..<names.count, hasName: step.name != nil, index: step.index ?? -1, node: nodes.count))
-        nodes.append(Node())
-      }
-      for (place, step) in steps.enumerated() {
-        add(paths.filter { $0.rest.first == step }.map { ($0.path, $0.rest.dropFirst()) }, at: firstNode + place)
-      }
+    private struct Edge: Hashable {
+      let place: Int
+      let step: Step
     }
 
+    private var places: [Edge: Int] = [:]
+    /// Each step to a new place, with the place from which it leads.
+    private var steps: [Edge] = []
+    /// The places on the way of each path, then the one at its end.
+    private var visits: [(place: Int, path: Int, isEnd: Bool)] = []
+    private(set) var nodes = [Node()]
+    private(set) var children: [Child] = []
+    private(set) var names: [UInt8] = []
+    private(set) var order: [Int] = []
+
+    mutating func add(_ path: Int, _ steps: [Step]) {
+      var place = 0
+      for step in steps {
+        visits.append((place, path, false))
+        let edge = Edge(place: place, step: step)
+        place = places[edge] ?? nodes.count
+        guard place == nodes.count else { continue }
+        places[edge] = place
+        self.steps.append(edge)
+        nodes.append(Node())
+      }
+      visits.append((place, path, true))
+    }
+
+    /// Gives each place its range of `children` and of `order`.
+    mutating func arrange() {
+      var counts = [(steps: Int, ends: Int, paths: Int)](repeating: (0, 0, 0), count: nodes.count)
+      for edge in steps { counts[edge.place].steps += 1 }
+      for visit in visits {
+        if visit.isEnd { counts[visit.place].ends += 1 } else { counts[visit.place].paths += 1 }
+      }
+      var (childCount, pathCount) = (0, 0)
+      for (place, count) in counts.enumerated() {
+        nodes[place].steps = childCount..<childCount
+        nodes[place].ends = pathCount..<pathCount
+        nodes[place].paths = pathCount + count.ends..<pathCount + count.ends
+        (childCount, pathCount) = (childCount + count.steps, pathCount + count.ends + count.paths)
+      }
+      children = [Child](repeating: Child(name: 0..<0, hasName: false, index: -1, node: 0), count: childCount)
+      for (index, edge) in steps.enumerated() {
+        let start = names.count
+        names += edge.step.name ?? []
+        // Places have the numbers of their steps, from 1 on.
+        children[nodes[edge.place].steps.upperBound] = Child(
+          name: start..<names.count, hasName: edge.step.name != nil, index: edge.step.index ?? -1, node: index + 1)
+        nodes[edge.place].steps = nodes[edge.place].steps.lowerBound..<nodes[edge.place].steps.upperBound + 1
+      }
+      order = [Int](repeating: 0, count: pathCount)
+      for visit in visits {
+        let range = visit.isEnd ? nodes[visit.place].ends : nodes[visit.place].paths
+        order[range.upperBound] = visit.path
+        let longer = range.lowerBound..<range.upperBound + 1
+        if visit.isEnd { nodes[visit.place].ends = longer } else { nodes[visit.place].paths = longer }
+      }
+    }
   }
 
   /// The steps of a JSON pointer. Source: RFC 6901.

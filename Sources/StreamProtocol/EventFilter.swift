@@ -114,6 +114,8 @@ public struct EventFilter: Hashable, Sendable {
   public let conditions: [Condition]
   /// The filter on the wire.
   package let json: [UInt8]
+  /// The hash of `json`: a request looks its filter up for each of its streams.
+  private let digest: Int
 
   /// - Throws: an error whose description is one sentence: at a limit, without a condition, with two conditions of one
   ///   kind for one value, and for an invalid pointer.
@@ -142,6 +144,9 @@ public struct EventFilter: Hashable, Sendable {
     guard json.count <= Self.byteLimit else {
       throw .init("a filter of \(json.count) bytes: \(Self.byteLimit) at most")
     }
+    var hasher = Hasher()
+    unsafe json.withUnsafeBytes { unsafe hasher.combine(bytes: $0) }
+    digest = hasher.finalize()
   }
 
   private static func text(of tests: [Test]) -> String {
@@ -158,9 +163,11 @@ public struct EventFilter: Hashable, Sendable {
   }
 
   /// Whether both have the same conditions.
-  public static func == (one: EventFilter, other: EventFilter) -> Bool { one.json == other.json }
+  public static func == (one: EventFilter, other: EventFilter) -> Bool {
+    one.digest == other.digest && one.json == other.json
+  }
   /// Hashes the conditions.
-  public func hash(into hasher: inout Hasher) { hasher.combine(json) }
+  public func hash(into hasher: inout Hasher) { hasher.combine(digest) }
 }
 
 extension EventFilter.Scalar {

@@ -46,6 +46,18 @@ import Testing
         == ["false", #""x""#, "null", "{", "1", nil, #""x""#, "{"])
   }
 
+  /// A client's filter may have many pointers of many steps in common.
+  @Test func pathsThatShareStepsAreFound() {
+    let (depth, count) = (100, 16)
+    let shared = String(repeating: "/a", count: depth)
+    let pointers = (0..<count).map { "\(shared)/\($0)" } + [shared, "/a/b", shared + "/7"]
+    let inner = (0..<count).map { "\"\($0)\":\(100 + $0)" }.joined(separator: ",")
+    let text =
+      String(repeating: #"{"a":"#, count: depth) + "{\(inner)}" + String(repeating: "}", count: depth - 1) + #","b":1}"#
+    #expect(
+      Self.found(pointers, in: text) == (0..<count).map { "\(100 + $0)" } + ["{", nil, "107"])
+  }
+
   @Test(arguments: ["", "{", #"{"a":1"#, #"{"a":1}x"#, #"{"a":}"#, "{a:1}", "\u{1}", #"{"a":1,}"#])
   func textThatIsNoJSONHasNoValues(text: String) {
     #expect(Self.found(["/a"], in: text) == nil)

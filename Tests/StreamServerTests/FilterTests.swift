@@ -239,6 +239,30 @@ import Testing
     }
   }
 
+  /// A request of some KiB must not make the server compile its filter for each of its streams, or take memory for
+  /// verdicts on events that nothing has looked at.
+  @Test func filterOfARequestForManyStreamsIsCompiledOnce() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let names = (0..<64).map { "s\($0)" }
+      for name in names { _ = try harness.add(name) }
+      let shared = String(repeating: "/a", count: 100)
+      let conditions = (0..<14).map { "\"\(shared)/\($0)\":1" }.joined(separator: ",")
+      let filter = "{\(conditions)}".replacing("{", with: "%7B").replacing("}", with: "%7D").replacing(
+        "\"", with: "%22")
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/\(names.joined(separator: ","))?as=sse&where=\(filter)")
+      harness.eventually { harness.server.statistics.subscribers == 64 }
+      let compiled = harness.server.userStreams.flatMap { $0.filters.all.map { ObjectIdentifier($0.compiled) } }
+      #expect(compiled.count == 64 && Set(compiled).count == 1)
+      let again = try WireClient.ready(harness.path)
+      for (index, name) in names.enumerated() {
+        again.subscribe(name, credit: 1, options: "{\"where\":{\(conditions)}}", id: UInt32(2 * index + 1))
+      }
+      harness.eventually { harness.server.statistics.subscribers == 128 }
+      #expect(harness.server.userStreams.allSatisfy { $0.filters.all.count == 1 })
+    }
+  }
+
   @Test func filterIsInTheAccountOfEachUserThatHasIt() async throws {
     try await withServer(ServerLimits(workers: 2)) { harness in
       _ = try add(harness)

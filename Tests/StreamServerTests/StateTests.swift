@@ -226,7 +226,7 @@ import Testing
     log.append(batch)
     let state = try #require(log.state)
     let small = try #require(EventKeyReader.keys(namedBy: "b")[0].withUnsafeBytes { state.newest($0) })
-    let verdicts = FilterVerdicts(try EventFilter(.init("/k", .equals("a"))), eventCount: 64)
+    let verdicts = FilterVerdicts(RequestFilter(try EventFilter(.init("/k", .equals("a")))), eventCount: 64)
     let walk = state.walk(asOf: log.endPosition)
     defer { state.finish(walk) }
     var (parts, verdict) = (0, Bool?.none)

@@ -230,9 +230,17 @@ final class HostileClients {
       let key = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
       return request("GET", "/rsocket", key + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n") + noise(dice.roll(200))
     case 9: return post()
+    case 10: return request("GET", Self.laboriousTarget)
     default: return request("GET", target)
     }
   }
+
+  /// Many streams, and a filter with many pointers of many steps.
+  private static let laboriousTarget: String = {
+    let shared = String(repeating: "/a", count: 100)
+    let conditions = (0..<14).map { "%22\(shared)/\($0)%22:1" }.joined(separator: ",")
+    return "/streams/\(HostileClients.streams.dropLast().joined(separator: ","))?as=sse&where=%7B\(conditions)%7D"
+  }()
 
   /// A POST with a body in chunks, which may lack its end.
   private mutating func post() -> [UInt8] {

@@ -32,10 +32,16 @@ private struct InputKind {
   let name: String
   /// What a connection sends first.
   var greeting: [UInt8] = []
+  /// Whether a unit is the connection's last: its answer ends the connection.
+  var endsConnection = false
   /// Repeated; the number of a connection's first one is 0.
   let unit: (_ number: Int) -> [UInt8]
 
-  static let streams = """
+  /// The streams of one response, as many as a response may have.
+  private static let many = (0..<64).map { "s\($0)" }
+
+  static let streams =
+    """
     max_requests_per_user = 1000000
     [streams.b]
     publish = true
@@ -52,8 +58,43 @@ private struct InputKind {
     buffer = { events = 1024, bytes = "4MiB" }
 
     """
+    + many.map { "[streams.\($0)]\npublish = true\nbuffer = { events = 65536, bytes = \"1MiB\" }\n" }.joined()
 
-  static func all() -> [InputKind] { frames() + options() + values() + requests() + fields() + webSocket() }
+  static func all() -> [InputKind] {
+    frames() + options() + values() + requests() + fields() + products() + webSocket()
+  }
+
+  /// A request for many streams, with every option that each stream has to look at, and two of them together.
+  private static func products() -> [InputKind] {
+    func list(_ item: (Int) -> String, _ count: Int) -> String { (0..<count).map(item).joined(separator: ",") }
+    func escaped(_ text: String) -> String {
+      text.replacing("{", with: "%7B").replacing("}", with: "%7D").replacing("\"", with: "%22")
+    }
+    let shared = String(repeating: "/a", count: 100)
+    // Two options of one sort exclude each other.
+    let options = [
+      ("where", "a test", "where=" + escaped(#"{"":1}"#)),
+      ("where", "pointers", "where=" + escaped("{" + list({ "\"\(shared)/\($0)\":1" }, 14) + "}")),
+      ("where", "a list", "where=" + escaped(#"{"/a":{"in":["# + list({ "\($0)" }, 800) + "]}}")),
+      ("from", "ids", "from=" + list({ _ in "-1" }, 64)), ("from", "time", "from=-5m"), ("from", "last", "last=1"),
+      ("marker", "marker", "marker=1"), ("on_lag", "on_lag", "on_lag=fail"),
+      ("lastEventID", "lastEventID", "lastEventID=" + list({ _ in "1" }, 64)),
+    ].map { (sort: $0.0, name: $0.1, query: $0.2) }
+    func kind(_ name: String, _ query: String, _ format: String) -> InputKind {
+      let target = "/streams/\(many.joined(separator: ","))?as=\(format)&follow=0&\(query)"
+      return InputKind(name: "HTTP: 64 streams, \(format), \(name)", endsConnection: true) { _ in
+        Array("GET \(target) HTTP/1.1\r\nHost:a\r\n\r\n".utf8)
+      }
+    }
+    var kinds = [kind("nothing", "", "sse")]
+    for (index, option) in options.enumerated() {
+      kinds.append(kind(option.name, option.query, "sse"))
+      for other in options[index...] where other.sort != option.sort {
+        kinds.append(kind("\(option.name) and \(other.name)", "\(option.query)&\(other.query)", "sse"))
+      }
+    }
+    return kinds + ["ndjson&ids=1", "json-seq&ids=1"].map { kind(options[1].name, options[1].query, $0) }
+  }
 
   private static let setup = StreamdBroker.encoded(StreamdBroker.setup)
 
@@ -253,7 +294,12 @@ private struct InputKind {
   }
 
   private func send() -> Int {
-    while unsent.count < 128 << 10 {
+    if kind.endsConnection {
+      if number == 0 { unsent += kind.unit(number) }
+      number = 1
+      guard !unsent.isEmpty else { return 0 }
+    }
+    while !kind.endsConnection, unsent.count < 128 << 10 {
       unsent += kind.unit(number)
       number += 1
     }

@@ -117,13 +117,11 @@ extension Connection {
 
   /// The streams that the client may see.
   var visibility: Visibility {
-    worker.systemStreams.visibility(for: identity.credentials, token: identity.token) {
-      PeerCredentials.supplementaryGroups(of: socket.raw)
-    }
+    worker.systemStreams.visibility(for: identity.credentials, token: identity.token) { worker.groups(of: self) }
   }
 
   func admits(_ rules: AccessRules) -> Bool {
-    rules.admit(identity.credentials, token: identity.token) { PeerCredentials.supplementaryGroups(of: socket.raw) }
+    rules.admit(identity.credentials, token: identity.token) { worker.groups(of: self) }
   }
 
   func mayNotRead(_ stream: ServedStream) -> Refusal {
@@ -169,16 +167,17 @@ extension Connection {
   ) {
     worker.loop.assertOnLoop()
     guard !hasLostReader else { return forget(request) }
-    guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    let configuration = stream.configuration
+    guard admits(configuration.read) else { return refuse(request, mayNotRead(stream)) }
     let lane = worker.lane(of: stream)
     defer { worker.release(lane) }
     do throws(RequestFailure) {
       let start = options.from
       let isCurrent = start == .new || refresh(stream)
-      let awaits = follows && stream.configuration.isOfFleet
+      let awaits = follows && configuration.isOfFleet
       var (position, gap, count, awaitedID) = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Malformed) in
-          let position = try start.position(in: storage, replay: stream.configuration.replay, awaits: awaits)
+          let position = try start.position(in: storage, replay: configuration.replay, awaits: awaits)
           return (
             position, start.gap(before: position, in: storage), storage.count(from: position, to: storage.endPosition),
             start.awaitedID(in: storage)
@@ -194,7 +193,7 @@ extension Connection {
       if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count) + (options.marker ? 1 : 0))) }
       var machine = SubscriptionMachine(
         cursor: Cursor(position: position), demand: demand,
-        onLag: options.onLag ?? stream.configuration.onLag,
+        onLag: options.onLag ?? configuration.onLag,
         format: EventFormat(
           encoding, ids: options.ids, completes: isSingle, counts: options.filter != nil, hasKind: options.marker),
         state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest),
@@ -223,7 +222,8 @@ extension Connection {
     guard filter != nil || isNeeded else { return nil }
     var verdicts: FilterVerdicts?
     if let filter {
-      verdicts = try stream.filters.join(filter, share.account, of: stream, in: worker.accounts, within: limits)
+      verdicts = try stream.filters.join(
+        worker.compiled(filter), share.account, of: stream, in: worker.accounts, within: limits)
     }
     return SubscriptionExtras(verdicts: verdicts)
   }

@@ -54,6 +54,7 @@ struct EventMatcher {
   /// The value that is looked up. It is a property because its memory is used again.
   private var key: [UInt8] = []
 
+  /// - Complexity: O(bytes of the filter).
   init(_ filter: EventFilter) {
     finder = JSONFinder(JSONPaths(filter.conditions.map { JSONPaths.steps(ofPointer: $0.pointer) ?? [] }))
     tests = filter.conditions.enumerated().map { ($0.offset, Test($0.element.test)) }

@@ -6,12 +6,14 @@ import StreamRuntime
 /// The verdicts of one filter on the events of a stream, for all subscriptions with this filter on all event loops. An
 /// event is examined once, as long as its verdict is remembered. Used under the lock of the stream's log.
 final class FilterVerdicts: @unchecked Sendable {
-  /// The filter.
-  let filter: EventFilter
+  /// The filter, as it was compiled for this and other streams.
+  let compiled: RequestFilter
+  var filter: EventFilter { compiled.filter }
   private var matcher: EventMatcher
-  /// For each position modulo the number of bits: whether its event was examined, and whether it fits.
-  private var examined: [UInt64]
-  private var fitting: [UInt64]
+  /// For each position modulo the number of bits: whether its event was examined, and whether it fits. Empty before the
+  /// first event: a request of few bytes may have filters of many streams.
+  private var examined: [UInt64] = []
+  private var fitting: [UInt64] = []
   private let mask: UInt64
   /// The position after the highest examined one. Verdicts on as many positions before it as there are bits are
   /// remembered.
@@ -49,14 +51,11 @@ final class FilterVerdicts: @unchecked Sendable {
   private static let baseCost = 8 << 10
 
   /// - Parameter eventCount: the maximum number of events in the log.
-  init(_ filter: EventFilter, eventCount: Int) {
-    self.filter = filter
-    matcher = EventMatcher(filter)
-    let wordCount = Self.wordCount(forEvents: eventCount)
-    byteCount = Self.byteCount(of: filter, eventCount: eventCount)
-    examined = [UInt64](repeating: 0, count: wordCount)
-    fitting = examined
-    mask = UInt64(wordCount * 64 - 1)
+  init(_ compiled: RequestFilter, eventCount: Int) {
+    self.compiled = compiled
+    matcher = compiled.matcher
+    byteCount = compiled.byteCount + Self.verdictBytes(forEvents: eventCount)
+    mask = UInt64(Self.wordCount(forEvents: eventCount) * 64 - 1)
   }
 
   private static func wordCount(forEvents count: Int) -> Int {
@@ -64,13 +63,15 @@ final class FilterVerdicts: @unchecked Sendable {
     return 1 << (Int.bitWidth - (words - 1).leadingZeroBitCount)
   }
 
-  /// The memory of the verdicts of a filter, before they exist.
-  static func byteCount(of filter: EventFilter, eventCount: Int) -> Int {
+  /// The memory of the verdicts on events of a log, before they exist.
+  static func verdictBytes(forEvents count: Int) -> Int { wordCount(forEvents: count) * 2 * MemoryLayout<UInt64>.size }
+
+  /// The memory of a filter besides them.
+  static func byteCount(of filter: EventFilter) -> Int {
     let steps = filter.conditions.reduce(0) { count, condition in
       condition.pointer.utf8.reduce(count) { $1 == UInt8(ascii: "/") ? $0 + 1 : $0 }
     }
-    return wordCount(forEvents: eventCount) * 2 * MemoryLayout<UInt64>.size + filter.json.count * textCost
-      + steps * stepCost + baseCost
+    return filter.json.count * textCost + steps * stepCost + baseCost
   }
 
   /// The next event that fits, from a position on.
@@ -187,7 +188,10 @@ final class FilterVerdicts: @unchecked Sendable {
 
   /// Makes `position` the highest examined one. Forgets the verdicts whose bits the new positions use.
   private func forget(through position: UInt64) {
-    if position - end > mask {
+    if examined.isEmpty {
+      examined = [UInt64](repeating: 0, count: Int(mask / 64) + 1)
+      fitting = examined
+    } else if position - end > mask {
       for word in examined.indices { examined[word] = 0 }
     } else {
       for skipped in end...position { examined[Int(skipped & mask) >> 6] &= ~(1 << (skipped & 63)) }
@@ -223,9 +227,10 @@ final class StreamFilters: Sendable {
   /// - Parameter limits: the limits of the user's account; nil: the subscription exists already, and continues.
   /// - Throws: at a limit. A user has at most three times as many filters of a stream as are free.
   func join(
-    _ filter: EventFilter, _ account: UserAccount, of stream: ServedStream, in accounts: UserAccounts,
+    _ compiled: RequestFilter, _ account: UserAccount, of stream: ServedStream, in accounts: UserAccounts,
     within limits: ServerLimits?
   ) throws(RequestFailure) -> FilterVerdicts {
+    let filter = compiled.filter
     let (user, eventCount) = (account.user, stream.log.read { storage, _ in storage.limits.events })
     return try table.withLock { table -> Result<FilterVerdicts, RequestFailure> in
       let known = table.entries[filter]
@@ -235,13 +240,13 @@ final class StreamFilters: Sendable {
       }
       if known?.subscriptionCounts[user] == nil {
         let byteCount =
-          known?.verdicts.byteCount ?? FilterVerdicts.byteCount(of: filter, eventCount: eventCount)
+          known?.verdicts.byteCount ?? compiled.byteCount + FilterVerdicts.verdictBytes(forEvents: eventCount)
         if let sentence = accounts.holdFilter(byteCount, account, within: limits) {
           return .failure(.rejected(sentence))
         }
       }
       if known == nil { table.counts[user, default: 0] += 1 }
-      var entry = known ?? Entry(verdicts: FilterVerdicts(filter, eventCount: eventCount), owner: user)
+      var entry = known ?? Entry(verdicts: FilterVerdicts(compiled, eventCount: eventCount), owner: user)
       entry.subscriptionCounts[user, default: 0] += 1
       table.entries[filter] = entry
       return .success(entry.verdicts)

@@ -54,6 +54,11 @@ import Synchronization
   var outputRound = Fifo<UserShare>()
   /// The blocks, by `encodingIndex`; nil: the encoding has not been used.
   var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
+  /// The groups of the client that was asked for last: a request for many streams asks for each, and a client may be in
+  /// 65,536 groups.
+  private var lastGroups: (client: UInt64, groups: [UInt32])?
+  /// The filter that was compiled last: a request for many streams has one.
+  var lastFilter: RequestFilter?
   /// Responses that wait for metrics.
   private var waitingForMetrics: [MetricsCache.Key: [MetricsResponse]] = [:]
   private(set) var isStopping = false
@@ -284,6 +289,15 @@ import Synchronization
   }
 
   // MARK: Users
+
+  /// The supplementary groups of a client. On the loop.
+  func groups(of connection: Connection) -> [UInt32] {
+    loop.assertOnLoop()
+    if let lastGroups, lastGroups.client == connection.identity.number { return lastGroups.groups }
+    let groups = PeerCredentials.supplementaryGroups(of: connection.socket.raw)
+    lastGroups = (connection.identity.number, groups)
+    return groups
+  }
 
   /// Moves a connection to the share of another user, whose account has counted it. On the loop.
   func move(from former: UserShare, to account: UserAccount) -> UserShare {

@@ -51,9 +51,11 @@ extension HTTPConnection {
     of streams: [ServedStream], as format: EventEncoding.Format, _ query: StreamQuery
   ) throws(Rejection) -> [EventEncoding] {
     var encodings: [EventEncoding] = []
+    var contents: [String: EventEncoding.Content] = [:]
     for stream in streams {
       let type = stream.configuration.type
-      let content = EventEncoding.Content(ofType: type)
+      let content = contents[type] ?? EventEncoding.Content(ofType: type)
+      contents[type] = content
       guard let encoding = EventEncoding(format, content, hasEnvelope: query.ids) else {
         let other = EventEncoding(format, content, hasEnvelope: !query.ids)
         let hint = other == nil ? "" : query.ids ? ": ids=1 does not go with it" : ": add ids=1"

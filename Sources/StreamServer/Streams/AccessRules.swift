@@ -60,12 +60,15 @@ public struct AccessRules: Equatable, Sendable {
   }
 
   let rules: Set<Rule>
-  private let namesGroups: Bool
+  /// The groups in them.
+  private let groups: [UInt32]
 
   /// Creates rules, any of which admits a client. Without rules, no client is admitted.
-  public init(_ rules: [Rule] = [.anyone]) {
-    self.rules = Set(rules)
-    namesGroups = rules.contains { if case .group = $0 { true } else { false } }
+  public init(_ rules: [Rule] = [.anyone]) { self.init(Set(rules)) }
+
+  init(_ rules: Set<Rule>) {
+    self.rules = rules
+    groups = rules.compactMap { if case .group(let id) = $0 { id } else { nil } }.sorted()
   }
 
   /// The user of this process, and root.
@@ -85,7 +88,22 @@ public struct AccessRules: Equatable, Sendable {
     if let token, rules.contains(.token(token.name)) { return true }
     guard let peer else { return false }
     if rules.contains(.user(peer.user)) { return true }
-    guard namesGroups else { return false }
-    return rules.contains(.group(peer.group)) || groups().contains { rules.contains(.group($0)) }
+    guard !self.groups.isEmpty else { return false }
+    if rules.contains(.group(peer.group)) { return true }
+    // A client may be in 65,536 groups, in which a search is faster than a look-up of each.
+    let groups = groups()
+    return self.groups.contains { groups.contains($0) }
+  }
+
+  /// The rules that admit a client.
+  func matching(_ peer: PeerCredentials?, token: ClientToken?, groups: () -> [UInt32]) -> Set<Rule> {
+    var own: Set<Rule> = [.anyone]
+    if let token { own.insert(.token(token.name)) }
+    if let peer { own.formUnion([.user(peer.user), .group(peer.group)]) }
+    var matching = rules.intersection(own)
+    guard peer != nil, !self.groups.isEmpty else { return matching }
+    let groups = groups()
+    for id in self.groups where groups.contains(id) { matching.insert(.group(id)) }
+    return matching
   }
 }

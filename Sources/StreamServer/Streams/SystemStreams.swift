@@ -62,7 +62,8 @@ final class SystemStreams: Sendable {
     /// The rules of each stream.
     var rules: [String: Set<AccessRules.Rule>] = [:]
     /// All rules in use. Clients differ only in the rules that they match.
-    var named: Set<AccessRules.Rule> = [.anyone]
+    var named: Set<AccessRules.Rule> = [.anyone] { didSet { namedRules = AccessRules(named) } }
+    private(set) var namedRules = AccessRules()
     var views: [Key: View] = [:]
     /// The minimum first id of new views, by the stream's name.
     var firstIDs: [String: UInt64] = [:]
@@ -172,10 +173,7 @@ final class SystemStreams: Sendable {
   /// The visibility of a client with these credentials, or this token.
   func visibility(for peer: PeerCredentials?, token: ClientToken?, groups: () -> [UInt32]) -> Visibility {
     if AccessRules.owner.admit(peer, groups: { [] }) { return .all }
-    var rules: Set<AccessRules.Rule> = [.anyone]
-    if let token { rules.insert(.token(token.name)) }
-    if let peer { rules.formUnion([.user(peer.user), .group(peer.group)] + groups().map { .group($0) }) }
-    return .admitted(rules.intersection(state.withLock { $0.named }))
+    return .admitted(state.withLock { $0.namedRules }.matching(peer, token: token, groups: groups))
   }
 
   /// The view of a system stream for a visibility.
