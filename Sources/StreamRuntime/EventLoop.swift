@@ -50,6 +50,8 @@ import Synchronization
   public var endOfTurn: (() -> UInt64?)?
   /// Nanoseconds of the monotonic clock, read once per turn.
   public private(set) var now: UInt64
+  /// How often the loop has asked for ready descriptors. Those of one answer may be delivered in several turns.
+  package private(set) var waitCount: UInt64 = 0
 
   private let epoll: OwnedDescriptor
   /// Ready descriptors, of which the first `deliveredCount` were delivered.
@@ -284,6 +286,7 @@ import Synchronization
     let count = unsafe wait(for: readyEvents, atMost: timeout)
     precondition(count >= 0 || errno == EINTR, "epoll_pwait2: errno \(errno)")
     (readyCount, deliveredCount) = (max(0, Int(count)), 0)
+    waitCount &+= 1
     now = Self.monotonicNow()
     if isWaiting { countedUntil = now } else { countBusy(until: now) }
   }

@@ -68,7 +68,10 @@ public enum ServerReport: Sendable {
   /// No connections are accepted for the moment.
   case acceptingPaused(SystemError)
   /// The configured number of connections is reached.
-  case connectionLimitReached(Int)
+  case connectionLimitReached(ClientIdentity, Int)
+  /// The clients without credentials have this number of connections together, which is their share while `left` are
+  /// free.
+  case hostConnectionLimitReached(ClientIdentity, Int, left: Int)
   /// The client's user has reached its limit of connections: the configured one, or else its share while `left`
   /// connections are free.
   case userConnectionLimitReached(ClientIdentity, Int, left: Int?)

@@ -318,28 +318,35 @@ public final class StreamServer: Sendable {
   func accept(_ socket: consuming OwnedDescriptor, _ credentials: PeerCredentials?) {
     if credentials == nil { TCPSocket.sendAtOnce(on: socket.raw) }
     let number = counts.accepted.add(1, ordering: .relaxed).newValue
+    adopt(socket, ClientIdentity(number: number, credentials: credentials))
+  }
+
+  /// Serves a connection, or refuses it at a limit. A host over the share of hosts is served if it sends a token.
+  ///
+  /// - Parameter input: what was read from the socket.
+  private func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, input: [UInt8] = []) {
     let open = counts.open.add(1, ordering: .relaxed).oldValue
-    guard open < limits.connections else {
+    do throws(UserAccounts.Refusal) {
+      let account = try accounts.enter(client.user(of: socket.raw), within: limits, besides: open)
+      let raw = socket.release()
+      let worker = workers[Int((client.number - 1) / limits.neighbours % UInt64(workers.count))]
+      worker.loop.execute { worker.adopt(OwnedDescriptor(raw), client, account, input: input) }
+    } catch {
       counts.open.subtract(1, ordering: .relaxed)
-      counts.refused.add(1, ordering: .relaxed)
-      report(.connectionLimitReached(limits.connections))
-      return refusedConnections.refuse(
-        socket, "the server has \(limits.connections) connections already (max_connections)")
+      let refusal = limits.connectionRefusal(of: client, for: error)
+      let refused = { [counts, report] in
+        counts.refused.add(1, ordering: .relaxed)
+        report(refusal.report)
+      }
+      guard client.credentials == nil, client.token == nil, !tokens.isEmpty else {
+        refused()
+        return refusedConnections.refuse(socket, refusal.sentence, input: input)
+      }
+      let admission = RefusedConnections.Admission(tokens: tokens, refused: refused) { [weak self] in
+        self?.adopt($0, ClientIdentity(number: client.number, credentials: nil, token: $1), input: $2)
+      }
+      refusedConnections.refuse(socket, refusal.sentence, input: input, unless: admission)
     }
-    let client = ClientIdentity(number: number, credentials: credentials)
-    let free = limits.connections - open
-    let entry = accounts.enter(client.user(of: socket.raw)) { limits.admitsConnection(ofUserWith: $0, free: free) }
-    guard let account = entry.account else {
-      counts.open.subtract(1, ordering: .relaxed)
-      counts.refused.add(1, ordering: .relaxed)
-      let isGiven = limits.connectionsPerUser != nil
-      report(.userConnectionLimitReached(client, entry.connections, left: isGiven ? nil : free))
-      return refusedConnections.refuse(
-        socket, limits.connectionRefusal(of: client.user, with: entry.connections, free: free))
-    }
-    let raw = socket.release()
-    let worker = workers[Int((number - 1) / limits.neighbours % UInt64(workers.count))]
-    worker.loop.execute { worker.adopt(OwnedDescriptor(raw), client, account) }
   }
 
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection once its client has read

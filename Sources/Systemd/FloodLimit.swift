@@ -1,3 +1,5 @@
+import Glibc
+
 /// Admits a burst of entries per kind, subject and window, counts the rest, and returns the count when the window is
 /// over. Has no clock: the caller passes the time.
 struct FloodLimit {
@@ -22,6 +24,8 @@ struct FloodLimit {
   /// Subjects of one kind with their own burst in a window; all others share one. Bounds both the memory and the lines
   /// of one kind, to 130 per second, however many streams fail at once.
   static let subjectLimit = 64
+  /// Those that may be users: streams have the others. Further users share the burst of clients without a user.
+  static let userLimit = 48
 
   /// By message id: as many as the catalogue has, and one for all entries without an id.
   private var kinds: [MessageID?: [Journal.Entry.Subject: Window]] = [:]
@@ -66,15 +70,23 @@ struct FloodLimit {
     return summaries
   }
 
-  /// The entry's own subject, or the shared one when too many other subjects of the kind have a window.
+  /// The entry's own subject, or a shared one when too many other subjects of the kind have a window. Root and the
+  /// process's own user always have their own.
   private static func subject(
     of entry: Journal.Entry, in windows: inout [Journal.Entry.Subject: Window], at now: ContinuousClock.Instant
   ) -> Journal.Entry.Subject {
     let own = entry.subject
-    guard windows.count >= subjectLimit, windows[own] == nil else { return own }
+    guard own != .shared, own != .clients, !owners.contains(own), windows[own] == nil else { return own }
+    func isFull() -> Bool {
+      if case .user = own { windows.keys.count { $0.isUser } >= userLimit } else { windows.count >= subjectLimit }
+    }
+    guard isFull() else { return own }
     windows = windows.filter { $0.value.last != nil || now < $0.value.end }
-    return windows.count < subjectLimit ? own : .shared
+    guard isFull() else { return own }
+    return own.isUser ? .clients : .shared
   }
+
+  private static let owners: Set<Journal.Entry.Subject> = [.user("0"), .user("\(geteuid())")]
 }
 
 extension Journal.Entry {
@@ -83,17 +95,19 @@ extension Journal.Entry {
     /// A user, with all its clients together; the client may have chosen the stream's name.
     case user(String)
     case stream(String)
+    /// All clients without a user together, and further users.
+    case clients
     /// Everything else of the kind.
     case shared
+
+    fileprivate var isUser: Bool { if case .user = self { true } else { false } }
   }
 
   var subject: Subject {
     func value(_ name: String) -> String? { fields.first { $0.name == name }?.value }
     if let user = value(Journal.Field.uid(0).name) { return .user(user) }
     if let token = value(Journal.Field.token("").name) { return .user("token \(token)") }
-    guard value(Journal.Field.client(0).name) == nil, let stream = value(Journal.Field.stream("").name) else {
-      return .shared
-    }
-    return .stream(stream)
+    guard value(Journal.Field.client(0).name) == nil else { return .clients }
+    return value(Journal.Field.stream("").name).map { .stream($0) } ?? .shared
   }
 }

@@ -29,14 +29,14 @@ extension Journal.Entry {
         client.fields(stream: stream))
     case .acceptingPaused(let error):
       self.init(.limitReached, .warning, "not accepting clients for 1 s: \(error)")
-    case .connectionLimitReached(let limit):
-      self.init(.limitReached, .warning, "connection refused: max_connections is \(limit)")
+    case .connectionLimitReached(let client, let limit): self.init(refused: client, "max_connections is \(limit)")
+    case .hostConnectionLimitReached(let client, let count, let left):
+      self.init(refused: client, "clients without credentials have \(count) connections, with \(left) left")
     case .userConnectionLimitReached(let client, let count, let left):
       let reason =
         left.map { "\(count) connections, and \($0) of max_connections left" }
         ?? "max_connections_per_user, \(count), already"
-      self.init(
-        .limitReached, .warning, "connection refused: \(client.user) has \(reason)", client.fields(stream: nil))
+      self.init(refused: client, "\(client.user) has \(reason)")
     case .clientActs(let client, let stream, let what):
       self.init(.clientActs, .debug, what, client.fields(stream: stream))
     case .streamStale(let stream, let limit):
@@ -61,6 +61,12 @@ extension Journal.Entry {
         "\(counted(count, "event")) dropped: larger than the stream's limit, \(limit) bytes",
         [.stream(stream)])
     }
+  }
+}
+
+extension Journal.Entry {
+  private init(refused client: ClientIdentity, _ reason: String) {
+    self.init(.limitReached, .warning, "connection refused: \(reason)", client.fields(stream: nil))
   }
 }
 

@@ -290,7 +290,7 @@ import Testing
       #expect(counts == [12, 3])
       #expect(try connect(0))
       #expect(try !connect(1003))  // none is left
-      guard case .connectionLimitReached(16)? = harness.reports.last else { throw WireClient.Silence() }
+      guard case .connectionLimitReached(_, 16)? = harness.reports.last else { throw WireClient.Silence() }
     }
   }
 

@@ -436,8 +436,10 @@ import Testing
     for number in 0..<1000 { marks.set(key("\(number)", user: 3), to: 1) { _ in false } }
     #expect(marks[key("of a run each day", user: 1)] == 7)
     #expect(marks[key("999", user: 2)] == 1 && marks[key("999", user: 3)] == 1)
-    #expect(!PublisherMarks.admits(userWith: 48, free: 16) && PublisherMarks.admits(userWith: 0, free: 1))
-    #expect(!PublisherMarks.admits(userWith: 0, free: 0))
+    #expect(
+      !ServerLimits.admitsOne(after: 48, ofHosts: nil, free: 16)
+        && ServerLimits.admitsOne(after: 0, ofHosts: nil, free: 1))
+    #expect(!ServerLimits.admitsOne(after: 0, ofHosts: nil, free: 0))
   }
 
   @Test func finishedNamesOfOneRunAreDiscardedFirst() {

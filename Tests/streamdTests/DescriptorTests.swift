@@ -83,7 +83,7 @@ import Testing
     var mapped = timer
     mapped.map = true
     // Its log, a region that is replaced, the users' pages, and replies on their way.
-    #expect(try limit(1024, [mapped]) == 1024 - own - views - 1 - 2 - 384 - (3 + 16))
+    #expect(try limit(1024, [mapped]) == 1024 - own - views - 1 - 2 - 408 - (3 + 16))
     #expect(throws: SystemError.self) { try limit(own) }
   }
 }

@@ -82,14 +82,14 @@ extension Connection {
     identity.token = token
     let user = identity.user(of: socket.raw)
     if user != share.account.user {
-      let free = worker.limits.connections - worker.counts.open.load(ordering: .relaxed) + 1
-      let entry = worker.accounts.enter(user) { worker.limits.admitsConnection(ofUserWith: $0, free: free) }
-      guard let account = entry.account else {
-        let isGiven = worker.limits.connectionsPerUser != nil
-        worker.report(.userConnectionLimitReached(identity, entry.connections, left: isGiven ? nil : free))
-        return worker.limits.connectionRefusal(of: identity.user, with: entry.connections, free: free)
+      let open = worker.counts.open.load(ordering: .relaxed) - 1
+      do throws(UserAccounts.Refusal) {
+        move(to: try worker.accounts.enter(user, within: worker.limits, besides: open))
+      } catch {
+        let refusal = worker.limits.connectionRefusal(of: identity, for: error)
+        worker.report(refusal.report)
+        return refusal.sentence
       }
-      move(to: account)
     }
     self.identity = identity
     return nil

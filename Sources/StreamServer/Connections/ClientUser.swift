@@ -32,18 +32,50 @@ enum ClientUser: Hashable, Sendable {
     switch CInt(address.ss_family) {
     case AF_INET:
       self = unsafe withUnsafeBytes(of: address) {
-        unsafe .ipv4($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self))
+        unsafe .ipv4($0.loadUnaligned(fromByteOffset: 4, as: UInt32.self)).withOneLoopback
       }
     case AF_INET6:
       self = unsafe withUnsafeBytes(of: address) { bytes in
         let isMapped = unsafe bytes[8..<18].allSatisfy { $0 == 0 } && bytes[18..<20].allSatisfy { $0 == 0xFF }
-        return unsafe isMapped
-          ? .ipv4(bytes.loadUnaligned(fromByteOffset: 20, as: UInt32.self))
-          : .ipv6(bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+        guard !isMapped else {
+          return unsafe ClientUser.ipv4(bytes.loadUnaligned(fromByteOffset: 20, as: UInt32.self)).withOneLoopback
+        }
+        let isLoopback = unsafe bytes[8..<23].allSatisfy { $0 == 0 } && bytes[23] == 1
+        return unsafe isLoopback ? .loopback : .ipv6(bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
       }
     default: self = .unknown
     }
   }
+}
+
+extension ClientUser {
+  /// Every local process over TCP: it can choose among 16 million addresses.
+  static let loopback = ClientUser.ipv4(UInt32(0x7F00_0001).bigEndian)
+
+  /// The user itself, and for each address of loopback the same one.
+  var withOneLoopback: ClientUser {
+    if case .ipv4(let address) = self, UInt32(bigEndian: address) >> 24 == 127 { .loopback } else { self }
+  }
+
+  /// What a user's identity costs, which decides what it may take from others.
+  enum Standing: Int, CaseIterable {
+    /// An address. One computer may have very many: all hosts together take no more of a total than one user.
+    case host
+    /// A user that the kernel or a token names. The kernel names 65,536 for a user that has subordinate ids.
+    case named
+    /// Root and the server's own user, which a part of each total is reserved for.
+    case owner
+  }
+
+  var standing: Standing {
+    switch self {
+    case .ipv4, .ipv6, .unknown: .host
+    case .token: .named
+    case .uid(let id): id == 0 || id == Self.ownID ? .owner : .named
+    }
+  }
+
+  private static let ownID = geteuid()
 }
 
 extension ClientUser: CustomStringConvertible {

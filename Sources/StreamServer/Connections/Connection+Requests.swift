@@ -39,6 +39,8 @@ enum RequestFailure: Error, Equatable {
 extension Connection {
   /// Maximum bytes of a name that is looked up and quoted in the reply: the size of a routing tag.
   private static let nameLimit = 255
+  /// All hosts together may have this number of times the requests of one user: each takes memory.
+  private static let hostRequestFactor = 16
 
   /// Finds the requested stream, as this client sees it.
   /// - Parameter count: requests that begin with this one, and that the connection does not count yet.
@@ -57,6 +59,13 @@ extension Connection {
           count > 1 && others < limit
             ? "\(identity.user) has \(others) of \(limit) requests, and this one needs \(count)"
             : "\(identity.user) has \(limit) requests already"))
+    }
+    if let hosts = share.account.hosts {
+      let most = limit.multipliedReportingOverflow(by: Self.hostRequestFactor)
+      guard most.overflow || hosts.requests.load(ordering: .relaxed) + count <= most.partialValue else {
+        throw Refusal(
+          name, .rejected("the clients without credentials have \(most.partialValue) requests together already"))
+      }
     }
     guard let stream = view(of: named) else { throw Refusal(name, .rejected("too many views of \"\(name)\"")) }
     return stream
@@ -145,7 +154,9 @@ extension Connection {
     if held > limits.inputBytesPerUser {
       return "\(identity.user) has more than \(limits.inputBytesPerUser) bytes of unprocessed data (max_input_per_user)"
     }
-    if limits.exceedsInputShare(held, ofAll: worker.accounts.heldBytes.load(ordering: .relaxed) + count) {
+    let hosts = share.account.hosts.map { $0.heldBytes.load(ordering: .relaxed) + count }
+    let all = worker.accounts.heldBytes.load(ordering: .relaxed) + count
+    if limits.exceedsInputShare(held, ofHosts: hosts, ofAll: all, share.account.standing) {
       return "\(identity.user) has more bytes of unprocessed data than are free of \(limits.inputBytes) (max_input)"
     }
     return nil

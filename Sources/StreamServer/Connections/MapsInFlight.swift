@@ -61,6 +61,8 @@ final class MapsInFlight: Sendable {
   static let capacity = 64
   /// The replies over `capacity` are for users that have none: clients that do not read cannot keep maps from them.
   static let capacityForFirst = 2 * capacity
+  /// Those over that are for root and the server's own user: others may have very many user ids.
+  static let capacityForOwners = capacityForFirst + 8
 
   /// By the connection's number.
   private let entries = Locked<[UInt64: Entry]>([:])
@@ -81,7 +83,8 @@ final class MapsInFlight: Sendable {
       }
       let all = entries.values.reduce(0) { $0 + $1.count }
       let own = entries.values.reduce(0) { $1.user == user ? $0 + $1.count : $0 }
-      let capacity = own == 0 ? Self.capacityForFirst : Self.capacity
+      let most = user.standing == .owner ? Self.capacityForOwners : Self.capacityForFirst
+      let capacity = own == 0 ? most : Self.capacity
       let free = max(0, capacity - all)
       guard own < free else { return Excess(own: own, free: free, capacity: capacity) }
       entries[client, default: Entry(user: user, socket: socket, written: written)].unsent += 1
@@ -122,7 +125,7 @@ final class MapsInFlight: Sendable {
 
 extension StreamServer {
   /// Descriptors that replies with maps can take, at most: those on their way, and the sockets.
-  package static let maximumMapDescriptors = 3 * MapsInFlight.capacityForFirst
+  package static let maximumMapDescriptors = 3 * MapsInFlight.capacityForOwners
   /// Waiting pages of one mapped stream, at most.
   package static let maximumWaitingPages = StreamMap.mostPages
 }

@@ -15,6 +15,8 @@ import StreamRuntime
 public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// The number of connections that may wait. Each has a descriptor, and up to 32 KiB of a request's head.
   public static let capacity = 16
+  /// The places that hosts, whose addresses cost nothing, may take together.
+  static let capacityForHosts = 12
 
   private let loop: EventLoop
   private let time: Duration
@@ -38,16 +40,35 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// The number of connections that wait. On the loop.
   var count: Int { waiting.count }
 
+  /// The clients that are not refused: those with a token.
+  struct Admission {
+    let tokens: ClientTokens
+    /// Called once for a client that has sent none.
+    let refused: () -> Void
+    /// Gets the socket of another client, and what was read from it.
+    let admitted: (consuming OwnedDescriptor, ClientToken, [UInt8]) -> Void
+  }
+
   /// Refuses a new connection, non-blocking. On the loop.
   /// - Parameter sentence: the reason, for the client.
-  public func refuse(_ socket: consuming OwnedDescriptor, _ sentence: String) {
+  public func refuse(_ socket: consuming OwnedDescriptor, _ sentence: String) { refuse(socket, sentence, input: []) }
+
+  /// - Parameter input: what was read from the socket.
+  func refuse(
+    _ socket: consuming OwnedDescriptor, _ sentence: String, input: [UInt8], unless admission: Admission? = nil
+  ) {
     loop.assertOnLoop()
     let isUnixSocket = PeerCredentials(of: socket.raw) != nil
     let rules = hosts.map { OriginRules(hosts: $0, origins: origins, isUnixSocket: isUnixSocket) }
     let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
-    let connection = RefusedConnection(socket, RefusalMachine(sentence, rules, date: date), self)
-    connection.takeInput()
+    let connection = RefusedConnection(
+      socket, RefusalMachine(sentence, rules, date: date, tokens: admission?.tokens), self, isHost: !isUnixSocket,
+      admission)
+    if input.isEmpty { connection.takeInput() } else { connection.take(input[...]) }
     guard !connection.isDone else { return }
+    if !isUnixSocket, waiting.count(where: \.isHost) == Self.capacityForHosts {
+      waiting.first(where: \.isHost)?.finish()
+    }
     if waiting.count == Self.capacity { waiting[0].finish() }
     guard !isClosed, connection.wait(on: loop, for: time) else { return connection.finish() }
     waiting.append(connection)
@@ -73,8 +94,11 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
 
 /// A refused connection. It is released with its place, and its socket closes with it.
 private final class RefusedConnection: EventLoop.Handler {
-  private let socket: OwnedDescriptor
+  private var socket: OwnedDescriptor
   private var machine: RefusalMachine
+  /// Whether the kernel names no user for it.
+  let isHost: Bool
+  private let admission: RefusedConnections.Admission?
   private let owner: RefusedConnections
   private var registration: EventLoop.Registration?
   private var timer: TimerID?
@@ -83,9 +107,12 @@ private final class RefusedConnection: EventLoop.Handler {
   /// Whether nothing is left to do.
   private(set) var isDone = false
 
-  init(_ socket: consuming OwnedDescriptor, _ machine: RefusalMachine, _ owner: RefusedConnections) {
+  init(
+    _ socket: consuming OwnedDescriptor, _ machine: RefusalMachine, _ owner: RefusedConnections, isHost: Bool,
+    _ admission: RefusedConnections.Admission?
+  ) {
     self.socket = socket
-    (self.machine, self.owner) = (machine, owner)
+    (self.machine, self.owner, self.isHost, self.admission) = (machine, owner, isHost, admission)
   }
 
   /// Waits in a place.
@@ -107,13 +134,24 @@ private final class RefusedConnection: EventLoop.Handler {
   func takeInput() {
     guard let bytes = owner.read(socket.raw) else { return }
     guard !bytes.isEmpty else { return finish() }
+    take(bytes)
+  }
+
+  func take(_ bytes: ArraySlice<UInt8>) {
     guard !isAnswered else { return }
-    if let answer = machine.receive(bytes) { send(answer) }
+    if let answer = machine.receive(bytes) { return send(answer) }
+    guard let token = machine.token else { return }
+    isAnswered = true
+    leave()
+    var taken = OwnedDescriptor(-1)
+    swap(&taken, &socket)
+    admission?.admitted(taken, token, machine.head)
   }
 
   /// Sends the answer, which fits into the buffer of a new socket.
   private func send(_ answer: [UInt8]) {
     isAnswered = true
+    admission?.refused()
     _ = unsafe Glibc.send(socket.raw, answer, answer.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
     // A close with unread input would discard the bytes that the client has not read (RFC 9112, section 9.6).
     if machine.isHTTP { shutdown(socket.raw, CInt(SHUT_WR)) } else { leave() }

@@ -218,6 +218,14 @@ final class StreamFilters: Sendable {
     var entries: [EventFilter: Entry] = [:]
     /// The number of filters of each owner; never 0.
     var counts: [ClientUser: Int] = [:]
+    /// That of all hosts.
+    var hostCount = 0
+
+    func admits(_ user: ClientUser) -> Bool {
+      ServerLimits.admitsOne(
+        after: counts[user, default: 0], ofHosts: user.standing == .host ? hostCount : nil,
+        free: StreamFilters.limit - entries.count)
+    }
   }
 
   private let table = Locked(Table())
@@ -234,7 +242,7 @@ final class StreamFilters: Sendable {
     let (user, eventCount) = (account.user, stream.log.read { storage, _ in storage.limits.events })
     return try table.withLock { table -> Result<FilterVerdicts, RequestFailure> in
       let known = table.entries[filter]
-      guard known != nil || table.counts[user, default: 0] < 3 * (Self.limit - table.entries.count) else {
+      guard known != nil || table.admits(user) else {
         return .failure(
           .invalid("\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most"))
       }
@@ -245,7 +253,10 @@ final class StreamFilters: Sendable {
           return .failure(.rejected(sentence))
         }
       }
-      if known == nil { table.counts[user, default: 0] += 1 }
+      if known == nil {
+        table.counts[user, default: 0] += 1
+        if user.standing == .host { table.hostCount += 1 }
+      }
       var entry = known ?? Entry(verdicts: FilterVerdicts(compiled, eventCount: eventCount), owner: user)
       entry.subscriptionCounts[user, default: 0] += 1
       table.entries[filter] = entry
@@ -264,6 +275,7 @@ final class StreamFilters: Sendable {
       table.entries[filter] = nil
       let ownCount = table.counts[entry.owner, default: 1] - 1
       table.counts[entry.owner] = ownCount > 0 ? ownCount : nil
+      if entry.owner.standing == .host { table.hostCount -= 1 }
     }
   }
 

@@ -18,21 +18,47 @@ final class UserShare {
   /// Whether the user is in the worker's round of users with input, and with output.
   var isInInputRound = false
   var isInOutputRound = false
-  /// Nanoseconds of the turn that began at `turn` in which input was processed on arrival.
-  private var spent: UInt64 = 0
-  private var turn: UInt64 = 0
+  /// The time of its input that is processed on arrival.
+  var arrival = ArrivalTime()
 
   init(_ account: UserAccount) {
     self.account = account
   }
+}
 
-  /// Whether input in the turn that began at `now` is processed on arrival.
-  func hasTime(at now: UInt64) -> Bool {
-    if turn != now { (turn, spent) = (now, 0) }
+/// Time of input that is processed on arrival: one slice for the descriptors that the loop has found ready at once,
+/// also if they are delivered in several turns.
+struct ArrivalTime {
+  private var spent: UInt64 = 0
+  private var wait: UInt64 = 0
+
+  /// - Parameter wait: the loop's `waitCount`.
+  mutating func isLeft(in wait: UInt64) -> Bool {
+    if self.wait != wait { (self.wait, spent) = (wait, 0) }
     return spent < Slices.arriving
   }
 
-  func spend(_ nanoseconds: UInt64) { spent += nanoseconds }
+  mutating func spend(_ nanoseconds: UInt64) { spent += nanoseconds }
+}
+
+/// Users with waiting work, in the order of their turns: those of each standing take turns among themselves, and the
+/// standings take turns. However many addresses hosts have, another user waits for one slice of theirs.
+struct UserRound {
+  private var waiting = ClientUser.Standing.allCases.map { _ in Fifo<UserShare>() }
+  /// The standing that was served last.
+  private var last = 0
+
+  var isEmpty: Bool { waiting.allSatisfy(\.isEmpty) }
+
+  mutating func append(_ share: UserShare) { waiting[share.account.standing.rawValue].append(share) }
+
+  mutating func popFirst() -> UserShare? {
+    for _ in waiting.indices {
+      last = (last + 1) % waiting.count
+      if let share = waiting[last].popFirst() { return share }
+    }
+    return nil
+  }
 }
 
 /// The slices of a turn, in nanoseconds unless stated otherwise. Together with the loop's slices for descriptors,
@@ -42,7 +68,7 @@ enum Slices {
   static let connection: UInt64 = 100_000
   /// Frames of one connection's input before the next connection's turn.
   static let connectionFrames = 32
-  /// For one user's input that is processed on arrival. Further input waits.
+  /// For one user's input that is processed on arrival, or that of all hosts. Further input waits.
   static let arriving: UInt64 = 1_000_000
   /// For one user's waiting input, or one user's output, before the next user's turn.
   static let user: UInt64 = 500_000

@@ -50,8 +50,10 @@ import Synchronization
   var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var users: [ClientUser: UserShare] = [:]
   /// Users with waiting input, and users with waiting output, in the order of their turns.
-  private var inputRound = Fifo<UserShare>()
-  var outputRound = Fifo<UserShare>()
+  private var inputRound = UserRound()
+  var outputRound = UserRound()
+  /// As each user's, of all hosts.
+  private var hostArrival = ArrivalTime()
   /// The blocks, by `encodingIndex`; nil: the encoding has not been used.
   var blocks = [EventBlock?](repeating: nil, count: EventFormat.encodingCount)
   /// The groups of the client that was asked for last: a request for many streams asks for each, and a client may be in
@@ -112,18 +114,21 @@ import Synchronization
   }
 
   /// Adds a new connection. On the loop.
-  func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount) {
+  /// - Parameter input: what was read from the socket.
+  func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount, input: [UInt8]) {
     loop.assertOnLoop()
     let share = share(of: account)
     // Most clients have sent their first bytes by now. A connection that only waits for them would leave a hole in
     // memory.
-    var first: UInt8 = 0
-    guard unsafe recv(socket.raw, &first, 1, CInt(MSG_PEEK)) == 1 else {
+    var first = input.first ?? 0
+    guard unsafe !input.isEmpty || recv(socket.raw, &first, 1, CInt(MSG_PEEK)) == 1 else {
       return start(NewConnection(socket, client, share, worker: self))
     }
-    start(
+    let connection =
       HTTPConnection.speaks(first)
-        ? HTTPConnection(socket, client, share, worker: self) : RSocketConnection(socket, client, share, worker: self))
+      ? HTTPConnection(socket, client, share, worker: self) : RSocketConnection(socket, client, share, worker: self)
+    start(connection)
+    if connection.phase == .open, !input.isEmpty { connection.take(input) }
   }
 
   /// Continues with the socket of a connection as another protocol's connection. On the loop.
@@ -158,7 +163,7 @@ import Synchronization
     let credentials = PeerCredentials(of: saved.descriptor)
     let token = credentials == nil ? saved.token.map { tokens.restored($0) } : nil
     let client = ClientIdentity(number: saved.number, credentials: credentials, token: token)
-    guard let account = accounts.enter(client.user(of: saved.descriptor)).account else {
+    guard let account = try? accounts.enter(client.user(of: saved.descriptor)) else {
       preconditionFailure("no limit was given")
     }
     let connection = makeConnection(saved, client, share(of: account))
@@ -332,11 +337,16 @@ import Synchronization
   /// Processes a client's input, or queues it for its user's turn.
   func take(inputOf connection: Connection) {
     loop.assertOnLoop()
-    let share = connection.share
-    guard !isPaused, share.hasTime(at: loop.now) else { return connection.waitForTurn() }
+    let (share, wait) = (connection.share, loop.waitCount)
+    let isHost = share.account.hosts != nil
+    guard !isPaused, share.arrival.isLeft(in: wait), !isHost || hostArrival.isLeft(in: wait) else {
+      return connection.waitForTurn()
+    }
     let start = EventLoop.monotonicNow()
     connection.takeInput(until: start + Slices.connection)
-    share.spend(EventLoop.monotonicNow() - start)
+    let spent = EventLoop.monotonicNow() - start
+    share.arrival.spend(spent)
+    if isHost { hostArrival.spend(spent) }
   }
 
   /// Queues the connection's input for its user's turn.

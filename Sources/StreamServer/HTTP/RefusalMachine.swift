@@ -10,29 +10,54 @@ struct RefusalMachine {
   let rules: OriginRules?
   /// The time for a Date field.
   let date: String
-  /// The head of a request, as far as it has arrived.
-  private var head: [UInt8] = []
+  /// A client that sends one of these tokens is not refused; nil: each client is.
+  let tokens: ClientTokens?
+  /// The token that the client has sent. Then there is no answer.
+  private(set) var token: ClientToken?
+  /// The head of a request, or with tokens a SETUP, as far as it has arrived, and what has followed.
+  private(set) var head: [UInt8] = []
+  /// Whether the client speaks HTTP. It may send more bytes than are read.
+  private(set) var isHTTP = false
   private var parser = RequestParser()
+  private var machine = ConnectionMachine()
 
-  init(_ sentence: String, _ rules: OriginRules?, date: String) {
-    (self.sentence, self.rules, self.date) = (sentence, rules, date)
+  /// Maximum bytes of a SETUP with a token.
+  private static let setupByteCount = 8 << 10
+
+  init(_ sentence: String, _ rules: OriginRules?, date: String, tokens: ClientTokens? = nil) {
+    (self.sentence, self.rules, self.date, self.tokens) = (sentence, rules, date, tokens)
   }
 
-  /// Whether the client speaks HTTP. It may send more bytes than are read.
-  var isHTTP: Bool { !head.isEmpty }
-
   /// Takes bytes of the client, at least one.
-  /// - Returns: the answer; nil while a part of a request's head is missing.
+  /// - Returns: the answer; nil while a part of a request's head, or of a SETUP with a token, is missing, and for a
+  ///   client that has sent a token.
   mutating func receive(_ bytes: some Collection<UInt8>) -> [UInt8]? {
-    guard let first = bytes.first, isHTTP || HTTPConnection.speaks(first) else { return error }
+    if head.isEmpty, let first = bytes.first { isHTTP = HTTPConnection.speaks(first) }
+    guard isHTTP else { return receiveSetup(Array(bytes)) }
     head += bytes
     let all = head
     do throws(Rejection) {
       guard let request = try parser.parse(all.span) else { return nil }
-      return try answer(to: request)
+      token = request.bearerToken.flatMap { tokens?[$0.utf8] }
+      return token == nil ? try answer(to: request) : nil
     } catch {
       return answer(error, to: HTTPRequest(malformed: head))
     }
+  }
+
+  private mutating func receiveSetup(_ bytes: [UInt8]) -> [UInt8]? {
+    guard let tokens else { return error }
+    head += bytes
+    var events: [ConnectionMachine.Event] = []
+    unsafe bytes.withUnsafeBytes {
+      _ = unsafe machine.receive($0, gathersValues: false, frameLimit: 1, into: &events)
+    }
+    guard case .setup(let setup)? = events.first else {
+      return events.isEmpty && head.count < Self.setupByteCount ? nil : error
+    }
+    let secret = try? machine.metadataFormat.bearerToken(in: setup.payload.metadata)
+    token = secret.flatMap { tokens[$0] }
+    return token == nil ? error : nil
   }
 
   /// The answer to a client that sends no more in time.

@@ -53,24 +53,68 @@ public struct ServerLimits: Equatable, Sendable {
   var neighbours: UInt64 = 4
 
   // A user's share of a total depends on its free part: a dynamic threshold, after Choudhury and Hahne,
-  // "Dynamic queue length thresholds for shared-memory packet switches", 1998. Few users cannot use up a total.
+  // "Dynamic queue length thresholds for shared-memory packet switches", 1998. Few users cannot use up a total. Hosts
+  // are within the share of a user that is all of them.
 
-  /// Whether a user with `count` connections may have another one, while `free` are free. A first one is admitted.
-  func admitsConnection(ofUserWith count: Int, free: Int) -> Bool {
-    count == 0 || count < connectionsPerUser ?? 3 * free
+  /// The connections that users of a standing can have together with all others: a sixteenth is for owners, 16 at most.
+  func connections(for standing: ClientUser.Standing) -> Int {
+    standing == .owner ? connections : connections - min(16, connections / 16)
   }
 
-  /// The reason, as a sentence, why a user with `count` connections gets no other one.
-  func connectionRefusal(of user: String, with count: Int, free: Int) -> String {
-    "\(user) has \(count) connections already"
-      + (connectionsPerUser != nil
-        ? " (max_connections_per_user)" : ", with \(free) of \(connections) left (max_connections)")
+  /// The bytes that they can have: a sixteenth is for owners.
+  func inputBytes(for standing: ClientUser.Standing) -> Int {
+    standing == .owner ? inputBytes : inputBytes - inputBytes / 16
+  }
+
+  /// Whether a user with `count` of something may have another one.
+  ///
+  /// - Parameters:
+  ///   - hosts: for a host, those of all hosts; else nil.
+  ///   - free: those that are free.
+  ///   - given: the configured limit of one user; nil: three times those that are free.
+  static func admitsOne(after count: Int, ofHosts hosts: Int?, free: Int, given: Int? = nil) -> Bool {
+    guard free > 0, let hosts else { return free > 0 && (count == 0 || count < given ?? 3 * free) }
+    guard hosts == 0 || hosts < 3 * (free - 1) else { return false }
+    return count == 0 || count < given ?? 3 * free - hosts
+  }
+
+  /// Why a client gets no connection, as a sentence, and the report of it.
+  func connectionRefusal(
+    of client: ClientIdentity, for reason: UserAccounts.Refusal
+  ) -> (sentence: String, report: ServerReport) {
+    switch reason {
+    case .full:
+      (
+        "the server has \(connections) connections already (max_connections)",
+        .connectionLimitReached(client, connections)
+      )
+    case .share(let count, let free, isOfAllHosts: true):
+      (
+        "the clients without credentials have \(count) connections together already, "
+          + "with \(free) of \(connections) left (max_connections)",
+        .hostConnectionLimitReached(client, count, left: free)
+      )
+    case .share(let count, let free, isOfAllHosts: false):
+      (
+        "\(client.user) has \(count) connections already"
+          + (connectionsPerUser != nil
+            ? " (max_connections_per_user)" : ", with \(free) of \(connections) left (max_connections)"),
+        .userConnectionLimitReached(client, count, left: connectionsPerUser == nil ? free : nil)
+      )
+    }
   }
 
   /// Whether a user exceeds its share of `inputBytes`.
-  /// - Parameter total: the bytes of all users.
-  func exceedsInputShare(_ bytes: Int, ofAll total: Int) -> Bool {
-    inputBytesPerUser < inputBytes ? bytes > inputBytes - total : total > inputBytes
+  ///
+  /// - Parameters:
+  ///   - hosts: for a host, the bytes of all hosts, which leave as many free; else nil.
+  ///   - total: the bytes of all users.
+  func exceedsInputShare(
+    _ bytes: Int, ofHosts hosts: Int?, ofAll total: Int, _ standing: ClientUser.Standing
+  ) -> Bool {
+    let free = inputBytes(for: standing) - total
+    guard inputBytesPerUser < inputBytes else { return free < hosts ?? 0 }
+    return bytes > free - (hosts ?? 0)
   }
 
   var ofConnection: ConnectionLimits {

@@ -83,7 +83,7 @@ struct UserDebts {
     fileprivate var total: Duration { own + inherited }
   }
 
-  /// Maximum number of users; beyond it, the smallest debt is dropped.
+  /// Maximum number of users; beyond it, the smallest debt is dropped, of hosts before that of others.
   static let capacity = 1024
 
   private var users: [ClientUser: Kept] = [:]
@@ -105,9 +105,10 @@ struct UserDebts {
     users[user] = kept
     guard users.count > Self.capacity else { return }
     users = users.compactMapValues { $0.decayed(at: now) }
-    if users.count > Self.capacity, let least = users.min(by: { $0.value.total < $1.value.total }) {
-      users[least.key] = nil
-    }
+    guard users.count > Self.capacity else { return }
+    let hosts = users.filter { $0.key.standing == .host }
+    let least = (hosts.isEmpty ? users : hosts).min { $0.value.total < $1.value.total }
+    if let least { users[least.key] = nil }
   }
 
   /// Removes the user's debt, for a member that inherits it.

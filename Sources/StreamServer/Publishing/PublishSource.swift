@@ -301,7 +301,8 @@ public final class PublishSource: Publisher, Sendable {
         let free = PublisherMarks.capacity - state.named.count
         let count = state.named.keys.count { $0.user == key.user }
         // A restored publisher was admitted before: in another order the threshold could reject it.
-        guard isRestored ? free > 0 : PublisherMarks.admits(userWith: count, free: free) else {
+        let hosts = key.user.standing == .host ? state.named.keys.count { $0.user.standing == .host } : nil
+        guard isRestored ? free > 0 : ServerLimits.admitsOne(after: count, ofHosts: hosts, free: free) else {
           throw .tooManyNames(count: count, free: free)
         }
         let known = state.marks[key]

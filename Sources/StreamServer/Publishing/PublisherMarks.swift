@@ -18,7 +18,8 @@ struct PublisherKey: Hashable, Sendable {
 /// clients publish to, so it is committed with the events.
 ///
 /// Has at most ``capacity`` publishers. For a further one, a finished publisher of one run is discarded. If there is
-/// none, the user with the most publishers loses the one that has not published for the longest time.
+/// none, the user with the most publishers loses the one that has not published for the longest time; all hosts count as
+/// one user, and of users with as many, an owner is the last to lose one.
 struct PublisherMarks: Equatable, Sendable {
   private struct Mark: Equatable {
     let key: PublisherKey
@@ -83,9 +84,14 @@ struct PublisherMarks: Equatable, Sendable {
   private func indexToForget(sparing isNeeded: (PublisherKey) -> Bool) -> Int {
     let candidates = marks.indices.filter { !isNeeded(marks[$0].key) }
     if let index = candidates.first(where: { marks[$0].isFinished }) { return index }
-    let counts = marks.reduce(into: [:]) { $0[$1.key.user, default: 0] += 1 }
-    let most = candidates.reduce(0) { max($0, counts[marks[$1].key.user] ?? 0) }
-    return candidates.first { counts[marks[$0].key.user] == most } ?? 0
+    func loser(_ index: Int) -> ClientUser {
+      let user = marks[index].key.user
+      return user.standing == .host ? .unknown : user
+    }
+    let counts = marks.indices.reduce(into: [:]) { $0[loser($1), default: 0] += 1 }
+    let most = candidates.reduce(0) { max($0, counts[loser($1)] ?? 0) }
+    let losers = candidates.filter { counts[loser($0)] == most }
+    return losers.first { marks[$0].key.user.standing != .owner } ?? losers.first ?? 0
   }
 
   /// The publisher that has published last, and its number.
@@ -103,10 +109,6 @@ struct PublisherMarks: Equatable, Sendable {
     guard key.isOfOneRun, let index = marks.firstIndex(where: { $0.key == key }) else { return }
     marks[index].isFinished = true
   }
-
-  /// Whether a user with `count` names may publish under one more while `free` are left: a dynamic threshold
-  /// as for connections (`ServerLimits`). A first name is admitted while one is free.
-  static func admits(userWith count: Int, free: Int) -> Bool { free > 0 && (count == 0 || count < 3 * free) }
 
   /// The encoding in the log. Finished runs come first, except the newest: of one user's names, another process then discards
   /// them first as well, although it does not know that they have finished.
@@ -163,7 +165,7 @@ extension ClientUser {
       self = .uid(UInt32(id))
     case 2:
       guard let address = bytes.number(4) else { return nil }
-      self = .ipv4(UInt32(address))
+      self = ClientUser.ipv4(UInt32(address)).withOneLoopback
     case 3:
       guard let prefix = bytes.number(8) else { return nil }
       self = .ipv6(prefix)
