@@ -36,6 +36,8 @@ static int divide(const char *text, char host[256], char port[6]) {
   if (number < 1 || number > 65535) return -EINVAL;
   memcpy(host, start, size);
   host[size] = 0;
+  static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+  if (*text == '[' ? !strchr(host, ':') : strspn(host, name) != size) return -EINVAL;
   snprintf(port, 6, "%ld", number);
   return 0;
 }
@@ -61,6 +63,7 @@ int address_find(sdm *c, const char *text) {
   if (!text) text = getenv("STREAMD_SOCKET");
   else if (!*text) return -EINVAL;
   if (!text || !*text) text = "/run/streamd/streamd.sock";
-  if (strncmp(text, "tcp:", 4) == 0) return find_host(c, text + 4);
-  return find_path(c, strncmp(text, "unix:", 5) == 0 ? text + 5 : text);
+  if (strncmp(text, "unix:", 5) == 0) return find_path(c, text + 5);
+  if (*text == '/') return find_path(c, text);
+  return find_host(c, strncmp(text, "tcp:", 4) == 0 ? text + 4 : text);
 }

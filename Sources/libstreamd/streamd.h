@@ -90,7 +90,7 @@ typedef struct sdm_options {
 #define SDM_OPTIONS_INIT { sizeof(sdm_options), SDM_FROM_REPLAY, SDM_ON_LAG_DEFAULT, 0, NULL, false, true, 0 }
 
 /* --- connection --- */
-/* NULL: $STREAMD_SOCKET, then /run/streamd/streamd.sock. "unix:/path", "/path", "tcp:host:port", "tcp:[address]:port". Blocks until connected,
+/* NULL: $STREAMD_SOCKET, then /run/streamd/streamd.sock. "unix:/path", "/path", "tcp:host:port", "tcp:[address]:port", both also without "tcp:". Blocks until connected,
  * at most 10 s. A relative path, an empty string or another scheme: -EINVAL. Refusals that the daemon sends later are errors of later calls. */
 int sdm_connect(sdm **ret, const char *address);
 /* With a token, 1 to 1,024 bytes, which is sent with each connection, and ignored on Unix sockets. One that is not valid is -EACCES of later

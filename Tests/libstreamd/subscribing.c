@@ -296,7 +296,8 @@ void refusals(void) {
 void arguments(void) {
   sdm *c = NULL;
   const char *wrong[] = {"", "relative", "unix:relative", "http://x", "tcp:", "tcp:host", "tcp:1.2.3.4:0", "tcp:1.2.3.4:65536",
-                         "tcp:::1:80", "tcp:[::1:80", "tcp:host:http"};
+                         "tcp:::1:80", "tcp:[::1:80", "tcp:host:http", "host", "host:0", "a/b:80", "a b:80", "[host]:80", "::1:80",
+                         "udp:host:80"};
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) EQUAL(sdm_connect(&c, wrong[i]), -EINVAL);
   EQUAL(sdm_connect(&c, "/nothing/there"), -ENOENT);
   CHECK(c == NULL);

@@ -294,7 +294,7 @@ void tcp(void) {
 
 static sdm *connected_with(const char *secret) {
   sdm *c = NULL;
-  EQUAL(sdm_connect_with_token(&c, tcp_address, secret), 0);
+  EQUAL(sdm_connect_with_token(&c, strncmp(tcp_address, "tcp:", 4) == 0 ? tcp_address + 4 : tcp_address, secret), 0);
   return c;
 }
 

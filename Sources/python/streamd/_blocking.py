@@ -127,7 +127,7 @@ class Connection(_streamd.Connection):
 
 
 def connect(address: str | None = None, *, token: str | None = None) -> Connection:
-    """Connects to "/path", "unix:/path" or "tcp:host:port"; None: $STREAMD_SOCKET, then /run/streamd/streamd.sock.
+    """Connects to "/path", "unix:/path", "tcp:host:port" or "host:port"; None: $STREAMD_SOCKET, then /run/streamd/streamd.sock.
 
     token: for a daemon over TCP. One that is not valid is AccessDenied of later calls."""
     return Connection(address, token)

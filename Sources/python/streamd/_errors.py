@@ -88,5 +88,5 @@ def connect_error(code: int, address: str | None, token: str | None) -> Error:
     if token is not None and not 1 <= len(token.encode()) <= 1024:
         return Invalid("a token has 1 to 1,024 bytes", code)
     if code == errno.EINVAL:
-        return Invalid(f'"{address}" is no address: expected an absolute path, unix:/path or tcp:host:port', code)
+        return Invalid(f'"{address}" is no address: expected an absolute path, unix:/path, tcp:host:port or host:port', code)
     return ConnectionLost(f"cannot connect to {address}: {os.strerror(code)}", code)
