@@ -14,15 +14,21 @@ extension Duration {
     return "\(milliseconds / unit.1)\(unit.0)"
   }
 
-  /// For people, rounded to a noticeable step, but never to zero: `20 ms`, `1.3 s`, `42 s`.
-  package var inSeconds: String {
+  /// For people, rounded to a noticeable step, but never to zero: `20 ms`, `1.3 s`, `90 s`, `5 min`, `2.5 h`, `1 day`.
+  package var inWords: String {
     let clamped = min(max(.zero, self), .seconds(1 << 33))
     let milliseconds = (clamped.wholeNanoseconds + 999_999) / 1_000_000
-    let tenths = (milliseconds + 50) / 100
-    switch milliseconds {
-    case 0..<1000: return "\(milliseconds) ms"
-    case 1000..<9950 where tenths % 10 != 0: return "\(tenths / 10).\(tenths % 10) s"
-    default: return "\((milliseconds + 500) / 1000) s"
-    }
+    guard milliseconds >= 1000 else { return "\(milliseconds) ms" }
+    // A unit, and from how many milliseconds on it is used.
+    let units = [
+      ("day", 86_400_000, from: 86_400_000), ("h", 3_600_000, from: 3_600_000), ("min", 60_000, from: 120_000),
+      ("s", 1000, from: 0),
+    ]
+    let (name, length, _) = units.first { milliseconds >= $0.from } ?? units[3]
+    let tenths = (milliseconds * 10 + length / 2) / length
+    let number =
+      tenths < 100 && tenths % 10 != 0
+      ? "\(tenths / 10).\(tenths % 10)" : "\((milliseconds + length / 2) / length)"
+    return "\(number) \(name)\(name == "day" && number != "1" ? "s" : "")"
   }
 }

@@ -174,7 +174,7 @@ struct RestartMachine: TransferMachine, RunMachine {
         phase = .idle(due: max(now + serversPause, since + leastPause()))
         (restEnd, endedAt) = (nil, now)
         guard serversPause >= Self.notedPause else { return recovered() }
-        return waits("the server has asked for \(serversPause.inSeconds) before the next request (retry)")
+        return waits("the server has asked for \(serversPause.inWords) before the next request (retry)")
       }
     }
     let failure = failure ?? HTTPFailure("\(run) ended without an event")

@@ -102,7 +102,7 @@ struct FeedEntries {
   }
 
   private func failure(_ note: FailureNotes.Note, _ reason: String, nextIn pause: Duration = .zero) -> Journal.Entry {
-    let text = "source failing: \(reason); next try \(pause > .zero ? "in \(pause.inSeconds)" : "at once")"
+    let text = "source failing: \(reason); next try \(pause > .zero ? "in \(pause.inWords)" : "at once")"
     return switch note {
     case .began: entry(.sourceFailing, .warning, text)
     case .repeated: entry(.sourceFailing, .debug, text)

@@ -111,7 +111,7 @@ extension RefreshRefusal {
   var sentence: String {
     switch self {
     case .noDemand: "no subscriber with credit wants an event"
-    case .resting(let time): "its server has asked for no request for another \(time.inSeconds)"
+    case .resting(let time): "its server has asked for no request for another \(time.inWords)"
     case .running: "its source runs, and brings events as they come"
     }
   }

@@ -147,7 +147,7 @@ import Testing
     _ = machine.next(at: .zero)
     _ = machine.delivered()
     #expect(
-      machine.ended(nil, at: .zero) == .waiting("the server has asked for 86400 s before the next request (retry)"))
+      machine.ended(nil, at: .zero) == .waiting("the server has asked for 1 day before the next request (retry)"))
     #expect(time(machine.next(at: .zero)) == .seconds(86_400))
     #expect(machine.rests && machine.schedule == SourceSchedule())
     machine.endRest(at: .seconds(5))

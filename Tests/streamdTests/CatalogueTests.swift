@@ -37,7 +37,7 @@ import Testing
 
   @Test(arguments: [
     (Duration.zero, "at once"), (.milliseconds(20), "in 20 ms"), (.milliseconds(1040), "in 1 s"),
-    (.seconds(300), "in 300 s"),
+    (.seconds(300), "in 5 min"),
   ])
   func aFailureNamesTheTimeUntilTheNextTry(time: Duration, text: String) {
     var entries = FeedEntries(of: "s")

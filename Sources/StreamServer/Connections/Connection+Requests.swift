@@ -251,7 +251,7 @@ extension Connection {
       guard id >= end else { return }
       let connection = subscription.connection
       guard !subscription.machine.format.isBody else { return subscription.machine.awaitNoMore(from: end) }
-      let time = wait.inSeconds
+      let time = wait.inWords
       connection.fail(
         subscription, .invalid(SubscribeOptions.Start.unknown(id) + ": this host was given \(time) to receive it"))
     }

@@ -91,7 +91,7 @@ import StreamRuntime
     guard code == CURLE_OPERATION_TIMEDOUT else {
       return unsafe .transport(code, of: request, to: url, easy, detail: String(cString: errorBuffer))
     }
-    return HTTPFailure("no connection to \(url.origin.authority) within \(Self.timeout.inSeconds)")
+    return HTTPFailure("no connection to \(url.origin.authority) within \(Self.timeout.inWords)")
   }
 
   // MARK: LinePort

@@ -9,8 +9,8 @@ extension PeerMachine.Ending {
   static let completed = Self("the stream of the other streamd has ended")
   static let withoutID = Self("events come without an id: the other side is no streamd")
   static let outOfOrder = Self("an event has come again, or out of order")
-  static let silent = Self("the other streamd has sent nothing for \(PeerMachine.patience.inSeconds)")
-  static let unanswered = Self("the other streamd has not answered within \(PeerMachine.patience.inSeconds)")
+  static let silent = Self("the other streamd has sent nothing for \(PeerMachine.patience.inWords)")
+  static let unanswered = Self("the other streamd has not answered within \(PeerMachine.patience.inWords)")
   static let closed = Self("the other streamd has closed the connection")
   static let unread = Self("the other streamd does not read what is sent to it")
 

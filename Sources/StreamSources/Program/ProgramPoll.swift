@@ -192,7 +192,7 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
       deadline = thread.loop.schedule(after: max(.zero, timeLeft)) { [weak self] in
         guard let self else { return }
         deadline = nil
-        fail("did not end within \(source.timeout.inSeconds) (timeout)")
+        fail("did not end within \(source.timeout.inWords) (timeout)")
       }
     }
   }

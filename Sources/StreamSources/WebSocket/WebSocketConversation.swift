@@ -74,7 +74,7 @@ struct WebSocketConversation {
     let shown = program.count > 100 ? program.prefix(100) + "…" : program[...]
     let time = configuration.request.timeout
     return HTTPFailure(
-      "no message that fits after = '\(shown)' within \(time.inSeconds): the rest of send was not sent")
+      "no message that fits after = '\(shown)' within \(time.inWords): the rest of send was not sent")
   }
 
   /// Ignores a pause in which the connection was not read.

@@ -273,7 +273,7 @@ struct WebSocketMachine {
     }
     if let pinged = pingedAt, heardAt > pinged { pingedAt = nil }
     if let pingedAt, now >= pingedAt + Self.patience {
-      throw Ending(code: 1011, failure: HTTPFailure("no answer to a ping within \(Self.patience.inSeconds)"))
+      throw Ending(code: 1011, failure: HTTPFailure("no answer to a ping within \(Self.patience.inWords)"))
     }
     let idleDue = configuration.idleTimeout.map { messageAt + $0 }
     if let limit = configuration.idleTimeout, let idleDue, now >= idleDue {
