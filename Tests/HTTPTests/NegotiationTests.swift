@@ -129,6 +129,19 @@ import Testing
     }
   }
 
+  @Test func checksOfLoadBalancersNeedNoHost() throws {
+    let rules = OriginRules(isUnixSocket: false)
+    func isAllowed(_ line: String, _ fields: String = "") throws -> Bool {
+      let head = try #require(readHead("\(line) HTTP/1.0\r\n\(fields)\r\n"))
+      do throws(Rejection) { _ = try rules.check(head) } catch { return false }
+      return true
+    }
+    for line in ["GET /healthz", "HEAD /healthz", "OPTIONS /", "OPTIONS *"] { #expect(try isAllowed(line), "\(line)") }
+    for line in ["GET /", "GET /streams/a", "POST /streams/a"] { #expect(try !isAllowed(line), "\(line)") }
+    #expect(try !isAllowed("GET /healthz", "Host: example.org\r\n"))
+    #expect(try !isAllowed("GET /healthz", "Sec-Fetch-Site: cross-site\r\n"))
+  }
+
   @Test func pagesOfOtherSitesAreRefused() {
     let rules = OriginRules(isUnixSocket: false)
     #expect(status(rules) == nil)
