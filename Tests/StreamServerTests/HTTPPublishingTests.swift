@@ -450,6 +450,7 @@ import Testing
       let other = try HTTPWireClient(harness)
       other.post("/streams/p", large)
       harness.eventually { harness.server.statistics.publishers == 2 }
+      await harness.endTurns()  // after the head, the value is read in the same turn
       var configuration = StreamConfiguration(name: "p", source: "publish", replay: 4)
       configuration.limits = .init(events: 4, bytes: 4096)
       configuration.overflow = overflow

@@ -175,6 +175,13 @@ final class ServerHarness: Sendable {
     }
   }
 
+  /// Returns when each loop has ended what it is doing.
+  func endTurns() async {
+    for loop in server.loops {
+      await withCheckedContinuation { continuation in loop.execute { continuation.resume() } }
+    }
+  }
+
   /// Waits until `condition` holds.
   func eventually(_ condition: () throws -> Bool, sourceLocation: SourceLocation = #_sourceLocation) rethrows {
     let deadline = hangDeadline()

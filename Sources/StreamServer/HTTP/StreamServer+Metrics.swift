@@ -145,9 +145,7 @@ private struct StreamFamilies {
     add("received_bytes_total", .counter, "Data bytes received from the source.") { .number($0.bytesIn) }
     add("sent_events_total", .counter, "Events sent to clients.") { .number($0.eventsOut) }
     add("sent_bytes_total", .counter, "Bytes of frames and response bodies sent to clients.") { .number($0.bytesOut) }
-    add("errors_total", .counter, "Failed attempts of the source, and events that the pipeline failed on.") {
-      .number($0.errors + ($0.upstream?.failures ?? 0))
-    }
+    add("errors_total", .counter, "Events that the pipeline failed on, and dropped.") { .number($0.errors) }
     add("malformed_total", .counter, "Events and published values that are not JSON, where JSON is expected.") {
       .number($0.malformed)
     }
