@@ -1,4 +1,5 @@
 import Events
+import Glibc
 import Reactive
 import StreamRuntime
 
@@ -73,8 +74,16 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
       (self.program, place.program) = (program, program)
       program.isRead = isRead
     } catch {
-      ended("cannot start \(configuration.name): \(error)")
+      ended("cannot start \(configuration.name): \(error)\(hint(after: error))")
     }
+  }
+
+  /// The remedy for a program in a directory that the unit hides.
+  private func hint(after error: SystemError) -> String {
+    let program = configuration.command.first ?? ""
+    let isHidden = ["/home/", "/root/", "/run/user/"].contains { program.hasPrefix($0) }
+    return isHidden && [EACCES, ENOENT].contains(error.code)
+      ? Sandbox.hint("ProtectHome=read-only", in: "home.conf") : ""
   }
 
   /// Ends the run, which fails for this reason.
