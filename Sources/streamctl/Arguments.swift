@@ -1,3 +1,4 @@
+import Glibc
 import StreamClient
 import StreamProtocol
 import StreamRuntime
@@ -5,9 +6,10 @@ import StreamRuntime
 /// The parsed command line.
 struct Arguments: Equatable {
   enum Command: Equatable {
-    /// `isJSON`: as the daemon sends it.
-    /// `isLong`: with the ids of the newest events.
-    case list(isJSON: Bool, isLong: Bool = false)
+    /// The streams as a table.
+    case list(Listing)
+    /// The streams as the daemon sends them.
+    case listJSON
     case subscribe(Subscription)
     /// `key`: the key whose newest event is printed; `nil`: the newest event of the stream. `timeout`: maximum wait for
     /// the event; `nil`: no limit.
@@ -24,6 +26,16 @@ struct Arguments: Equatable {
     /// nil: the help for all commands.
     case help(of: String?)
     case version
+  }
+
+  /// The options of `list`.
+  struct Listing: Equatable {
+    /// The streams that are shown; `nil`: all.
+    var streams: StreamSelection?
+    /// Whether only streams that need a person are shown.
+    var isOfFailing = false
+    /// Whether the ids of the newest events are shown.
+    var isLong = false
   }
 
   /// The options of `sub`.
@@ -105,9 +117,7 @@ extension Arguments {
         continue
       }
       if ["-h", "--help"].contains(word) {
-        let command = operands.first ?? rest.first { !$0.hasPrefix("-") }
-        if let command, !Help.commands.contains(command) { throw Self.unknown(command) }
-        self.init(socket: "", command: .help(of: command))
+        self.init(socket: "", command: try Self.help(of: operands.first ?? rest.first { !$0.hasPrefix("-") }))
         return
       }
       if word == "--version" {
@@ -136,11 +146,20 @@ extension Arguments {
     }
     let path = value("--socket", "STREAMD_SOCKET")
     if let path, ["", "unix:", "tcp:"].contains(path) { throw .usage("--socket requires a path or an address") }
+    if let path, let form = Self.otherForm(of: path) { throw .usage("--socket requires \(form), not \"\(path)\"") }
     let tokenFile = value("--token-file", "STREAMD_TOKEN_FILE")
     let maximumEventBytes = try Self.size("--max-event", values)
     self.init(
       socket: path ?? Self.defaultSocket, tokenFile: tokenFile, command: try Self.command(operands, values, conditions))
     if let maximumEventBytes { self.maximumEventBytes = maximumEventBytes }
+  }
+
+  /// What an operator who wrote a URL or the name of a host without a port means; nil: `text` is a path or an address.
+  private static func otherForm(of text: String) -> String? {
+    if text.contains("://") { return "an address without http://, such as 127.0.0.1:7878, or the path of a socket" }
+    let isName = !text.contains(where: "/:".contains)
+    return unsafe isName && access(text, F_OK) != 0
+      ? "the path of a socket, or an address with a port, such as \(text):7878" : nil
   }
 
   // The options without a value.
@@ -150,7 +169,8 @@ extension Arguments {
   private static let noFollow = "--no-follow"
   private static let follow = "--follow"
   private static let longList = "--long"
-  private static let flags: Set = [noReconnect, json, marker, noFollow, follow, longList]
+  private static let failing = "--failing"
+  private static let flags: Set = [noReconnect, json, marker, noFollow, follow, longList, failing]
 
   /// The options with a letter of their own, as in tail, journalctl, kubectl and ls.
   private static let letters = ["-n": "--last", "-f": follow, "-o": "--format", "-l": longList]
@@ -177,20 +197,21 @@ extension Arguments {
   private static func command(
     _ operands: [String], _ values: [String: String], _ conditions: [String]
   ) throws(Stop) -> Command {
-    guard let verb = operands.first else { throw .usage("a command is missing") }
+    guard let verb = operands.first else {
+      throw .usage("a command is missing, such as list or sub; streamctl help shows all, streamctl list the streams")
+    }
     switch verb {
-    case "list", "status", "config", "clients", "top":
+    case "help": return try help(of: operands.dropFirst().first)
+    case "version": return .version
+    case "list", "ls": return try listing(operands, values)
+    case "status", "config", "clients", "top":
       guard operands.count == 1 else { throw .usage("\(verb) accepts no \"\(operands[1])\"") }
-      let others: Set = verb == "top" ? ["--count", "--sort"] : verb == "list" ? [longList] : []
+      let others: Set = verb == "top" ? ["--count", "--sort"] : []
       try refuse(values, except: others.union([json, "--format"]), for: verb)
       let isJSON = try isJSON(values)
-      switch verb {
-      case "list": return .list(isJSON: isJSON, isLong: values[longList] != nil)
-      case "status": return .status(isJSON: isJSON)
-      case "config": return .configuration(isJSON: isJSON)
-      case "clients": return .clients(isJSON: isJSON)
-      default: break
-      }
+      if verb == "status" { return .status(isJSON: isJSON) }
+      if verb == "config" { return .configuration(isJSON: isJSON) }
+      if verb == "clients" { return .clients(isJSON: isJSON) }
       if isJSON, values["--sort"] != nil { throw .usage("--sort cannot be combined with \(json)") }
       return .top(
         Top(order: try choice("--sort", values) ?? .name, isJSON: isJSON, count: try number("--count", values)))
@@ -224,11 +245,23 @@ extension Arguments {
       return .publish(name: try name(Array(operands.prefix(2))), try publication(operands, values))
     case "sub":
       try refuse(
-        values, except: options.union(flags).subtracting(["--sort", "--as", "--max-age", "--key", json, longList]),
+        values,
+        except: options.union(flags).subtracting(["--sort", "--as", "--max-age", "--key", json, longList, failing]),
         for: verb)
       return .subscribe(try subscription(operands, values, conditions))
     default: throw unknown(verb)
     }
+  }
+
+  private static func listing(_ operands: [String], _ values: [String: String]) throws(Stop) -> Command {
+    try refuse(values, except: [longList, failing, json, "--format"], for: operands[0])
+    let names = Array(operands.dropFirst())
+    let listing = Listing(
+      streams: names.isEmpty ? nil : StreamSelection(names), isOfFailing: values[failing] != nil,
+      isLong: values[longList] != nil)
+    guard try isJSON(values) else { return .list(listing) }
+    if listing != Listing(isLong: listing.isLong) { throw .usage("\(json) prints all streams: select with jq") }
+    return .listJSON
   }
 
   private static func publication(_ operands: [String], _ values: [String: String]) throws(Stop) -> Publication {
@@ -273,6 +306,11 @@ extension Arguments {
     guard let format = values["--format"] else { return values[json] != nil }
     guard format == "json" else { throw .usage("--format requires json here, not \"\(format)\"") }
     return true
+  }
+
+  private static func help(of command: String?) throws(Stop) -> Command {
+    if let command, !Help.commands.contains(command) { throw unknown(command) }
+    return .help(of: command)
   }
 
   private static func unknown(_ command: String) -> Stop {

@@ -16,12 +16,12 @@ enum Program {
     switch arguments.command {
     case .help(let command): try Output.print(command.flatMap { Help.text(of: $0) } ?? Help.text)
     case .version: try Output.print("streamctl \(Version.description)\n")
-    case .list(isJSON: true, _): try printValue(of: "$streams", arguments, .data)
-    case .list(_, let isLong):
+    case .listJSON: try printValue(of: "$streams", arguments, .data)
+    case .list(let listing):
       let session = try Session(arguments)
-      let streams = try catalogue(session)
+      let streams = try catalogue(session).selected(by: listing)
       let event = try session.value(of: "$stats")
-      try Output.print(streams.text(StatisticsSnapshot(event), at: event.time, isLong: isLong))
+      try Output.print(streams.text(StatisticsSnapshot(event), at: event.time, isLong: listing.isLong))
     case .status(isJSON: true): try printValue(of: "$stats", arguments, .data)
     case .status:
       let session = try Session(arguments)

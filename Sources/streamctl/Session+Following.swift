@@ -17,6 +17,9 @@ struct StreamSelection: Equatable {
   /// Whether each event is to be shown with the name of its stream.
   var isSeveral: Bool { !patterns.isEmpty || names.count > 1 }
 
+  /// Whether the name is among the words, or a pattern fits it.
+  func includes(_ name: String) -> Bool { names.contains(name) || fits(name) }
+
   /// Whether a pattern fits the name. System streams have to be named.
   func fits(_ name: String) -> Bool {
     !name.hasPrefix("$") && !names.contains(name) && patterns.contains { unsafe fnmatch($0, name, 0) == 0 }

@@ -24,6 +24,11 @@ struct Stop: Error, Equatable {
     Stop("\(message); \(meant.map { "did you mean \"\($0)\"?" } ?? "see streamctl --help")", 64)
   }
 
+  /// EX_NOPERM, as the daemon's own answer: there is no such stream.
+  static func noStream(_ name: String, meant: String?) -> Stop {
+    Stop("no stream named \"\(name)\"" + (meant.map { "; did you mean \"\($0)\"?" } ?? ""), 77)
+  }
+
   /// EX_PROTOCOL: unexpected reply from the daemon.
   static func badAnswer(_ message: String) -> Stop { Stop(message, 76) }
 

@@ -1,9 +1,10 @@
 import FoundationEssentials
 import StreamProtocol
+import StreamRuntime
 
 /// The daemon's catalogue, from `$streams`.
 struct StreamListing {
-  let rows: [CatalogueEntry]
+  private(set) var rows: [CatalogueEntry]
 
   init(json: [UInt8]) throws(Stop) {
     do {
@@ -13,15 +14,30 @@ struct StreamListing {
     }
   }
 
+  /// The streams that the options select.
+  /// - Throws: a name is none of a stream.
+  func selected(by listing: Arguments.Listing) throws(Stop) -> StreamListing {
+    if let name = listing.streams?.names.first(where: { name in !rows.contains { $0.name == name } }) {
+      throw .noStream(name, meant: nearest(to: name, among: Set(rows.map(\.name))))
+    }
+    var selected = self
+    selected.rows.removeAll { row in
+      listing.streams?.includes(row.name) == false || listing.isOfFailing && !row.needsPerson
+    }
+    return selected
+  }
+
   /// A header and one line per stream: columns two spaces apart, the description last. The fleet's column exists if a
-  /// stream is shared.
+  /// stream is shared, and that of reasons if a stream has one.
   /// - Parameters:
   ///   - time: the time of the counters, in microseconds since the Unix epoch.
   ///   - isLong: whether the id of the newest event is shown besides its age.
   func text(_ counters: StatisticsSnapshot, at time: UInt64?, isLong: Bool) -> String {
-    let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "AGE", "LAST ID", "DESCRIPTION"]
+    let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "AGE", "LAST ID", "DESCRIPTION", "REASON"]
     let isShared = rows.contains { $0.fleet != nil }
-    var lines = [header.filter { (isShared || $0 != "FLEET") && (isLong || $0 != "LAST ID") }]
+    let hasReasons = rows.contains { $0.remarks != nil }
+    let hidden = [isShared ? "" : "FLEET", isLong ? "" : "LAST ID", hasReasons ? "" : "REASON"]
+    var lines = [header.filter { !hidden.contains($0) }]
     let newest = Dictionary((counters.byStream ?? []).map { ($0.name, $0.newest) }) { first, _ in first }
     for row in rows {
       var line = [row.name, row.state ?? "-", row.source ?? "-"]
@@ -30,7 +46,8 @@ struct StreamListing {
       let age = newest[row.name]?.flatMap { newest in time.map { $0 > newest ? $0 - newest : 0 } }
       line.append(Quantity.age(microseconds: age))
       if isLong { line.append(row.lastID.map { String($0) } ?? "-") }
-      line.append([row.description ?? "", row.remarks ?? ""].filter { !$0.isEmpty }.joined(separator: " "))
+      line.append(row.description ?? "")
+      if hasReasons { line.append(row.remarks ?? "") }
       lines.append(line)
     }
     return Columns.text(lines, statesAt: 1)
@@ -110,12 +127,15 @@ extension CatalogueEntry {
   /// Whether its newest event may not be the present one: nothing has come for too long, or the fleet has no leader.
   var isStale: Bool { staleSince != nil || fleet?.staleSince != nil }
 
-  /// The stream's remarks, in brackets after the description.
+  /// Whether it does not do what it is for: it fails, is blocked or stale, or has a remark such as that it is not on disk.
+  var needsPerson: Bool { isStale || state == "failed" || message != nil }
+
+  /// What is to be said of the stream's state.
   fileprivate var remarks: String? {
     let failed = errors.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") failed" }
     let lost = missed.flatMap { $0 == 0 ? nil : "\($0) event\($0 == 1 ? "" : "s") missed" }
     let remarks = [message, failed, lost].compactMap { $0 }
-    return remarks.isEmpty ? nil : "(\(remarks.joined(separator: "; ")))"
+    return remarks.isEmpty ? nil : remarks.joined(separator: "; ")
   }
 }
 

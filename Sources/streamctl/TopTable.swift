@@ -118,7 +118,7 @@ struct TopTable {
 
   /// Headlines, a blank line, the header, one line per stream.
   /// - Parameters:
-  ///   - width: maximum characters of a line; long names are cut first.
+  ///   - width: maximum characters of a line; long names lose their middle first.
   ///   - height: maximum lines; the last one then states how many streams are missing.
   ///   - first: the index of the first stream; a lower index is used if the last streams are then visible.
   func lines(width: Int = .max, height: Int = .max, from first: Int = 0) -> [String] {
@@ -150,9 +150,15 @@ struct TopTable {
   /// The index of the header.
   var headerIndex: Int { headlines.count + 1 }
 
+  /// The text without its middle, if it is longer than `width`: names of one kind differ at their ends.
+  private static func elided(_ text: String, to width: Int) -> String {
+    guard text.count > width else { return text }
+    return text.prefix(width / 2) + "…" + text.suffix(width - width / 2 - 1)
+  }
+
   private static func line(_ cells: [String], _ widths: [Int]) -> String {
     zip(cells.indices, cells).map { column, cell in
-      let cell = cell.count > widths[column] ? cell.prefix(widths[column] - 1) + "…" : cell
+      let cell = elided(cell, to: widths[column])
       let padding = String(repeating: " ", count: widths[column] - cell.count)
       return column < textColumns ? cell + padding : padding + cell
     }.joined(separator: "  ")

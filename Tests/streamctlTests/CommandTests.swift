@@ -126,7 +126,7 @@ import Testing
 
   @Test(
     arguments: [
-      (64, "list extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
+      (64, "clients extra"), (64, "publish"), (64, ""), (64, "sub"), (64, "sub a --credit 0"), (64, "get a --count 1"),
       (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (64, "get a --timeout 5"), (64, "get a --timeout 0s"),
       (64, "list --timeout 5s"), (64, "config a"), (64, "reload"), (64, "reload 0"), (64, "reload -- -1"),
       (64, "reload 1x"),
@@ -355,21 +355,33 @@ import Testing
       let list = try Command(["--socket", server.path, "list"])
       #expect(
         await list.rest() == """
-          NAME    STATE    SOURCE  SUBSCRIBERS  AGE  DESCRIPTION
+          NAME    STATE    SOURCE  SUBSCRIBERS  AGE  DESCRIPTION    REASON
           clock   running  timer   2            -    Once a second
-          quotes  failing  http    0            -    (404\\u{1B}[2J)
+          quotes  failing  http    0            -                   404\\u{1B}[2J
 
           """)
       #expect(await list.end() == (0, ""))
       let long = try Command(["--socket", server.path, "list", "-l"])
       #expect(
         await long.rest() == """
-          NAME    STATE    SOURCE  SUBSCRIBERS  AGE  LAST ID  DESCRIPTION
+          NAME    STATE    SOURCE  SUBSCRIBERS  AGE  LAST ID  DESCRIPTION    REASON
           clock   running  timer   2            -    17       Once a second
-          quotes  failing  http    0            -    -        (404\\u{1B}[2J)
+          quotes  failing  http    0            -    -                       404\\u{1B}[2J
 
           """)
       #expect(await long.end() == (0, ""))
+      for words in [["ls", "--failing"], ["list", "q*"], ["list", "quotes"]] {
+        let some = try Command(["--socket", server.path] + words)
+        #expect(
+          await some.rest() == """
+            NAME    STATE    SOURCE  SUBSCRIBERS  AGE  DESCRIPTION  REASON
+            quotes  failing  http    0            -                 404\\u{1B}[2J
+
+            """)
+        #expect(await some.end() == (0, ""))
+      }
+      let none = try Command(["--socket", server.path, "list", "clok"])
+      #expect(await none.end() == (77, "streamctl: no stream named \"clok\"; did you mean \"clock\"?\n"))
       let status = try Command(["--socket", server.path, "status"])
       #expect(
         await status.rest() == """
@@ -404,9 +416,9 @@ import Testing
       let list = try Command(["--socket", server.path, "list", "--long"])
       #expect(
         await list.rest() == """
-          NAME    STATE    SOURCE  FLEET                           SUBSCRIBERS  AGE  LAST ID  DESCRIPTION
-          clock   running  timer   follower of n\\u{1B}2, 3 behind  2            -    17       \
-          (stale since 2026-01-01T00:00:00Z: no leader is heard)
+          NAME    STATE    SOURCE  FLEET                           SUBSCRIBERS  AGE  LAST ID  DESCRIPTION  REASON
+          clock   running  timer   follower of n\\u{1B}2, 3 behind  2            -    17                    \
+          stale since 2026-01-01T00:00:00Z: no leader is heard
           own     idle     timer   -                               0            -    -
           quotes  running  http    leader                          0            -    1
 

@@ -58,7 +58,8 @@ import Testing
     #expect(
       try Arguments(["sub", "-n3", "-o", "json", "-f", "a", "b*"], environment: [:]).command
         == .subscribe(.init(streams: .init(["a", "b*"]), options: .init(from: .last(3)), format: .json)))
-    #expect(try Arguments(["list", "-l", "-o=json"], environment: [:]).command == .list(isJSON: true, isLong: true))
+    #expect(try Arguments(["list", "-l", "-o=json"], environment: [:]).command == .listJSON)
+    #expect(try Arguments(["ls", "-l"], environment: [:]).command == .list(.init(isLong: true)))
     for words in [
       ["a", "b", "--format", "raw"], ["a", "b", "--from", "7"], ["a", "-f", "--no-follow"], ["a", "-x"], ["a", "-l"],
     ] {

@@ -80,7 +80,7 @@ import Testing
     crowd.byStream = streams
     let lines = table(crowd, after: nil, order: .name).lines(width: 77, height: 8)
     #expect(lines.count == 8 && lines.allSatisfy { $0.count <= 77 })
-    #expect(lines[4].hasPrefix("a-stream-w…  running"))
+    #expect(lines[4].hasPrefix("a-str…ame-1  running"))
     #expect(lines[7] == "and 6 more")
     #expect(table(crowd, after: nil, order: .name).lines(width: 77, height: 13).count == 13)
     let scrolled = table(crowd, after: nil, order: .name)

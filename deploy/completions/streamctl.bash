@@ -65,7 +65,7 @@ _streamctl() {
         get:-*) offered='--format --key --max-event --timeout --socket --token-file' ;;
         pub:-*) offered='--as --no-reconnect --socket --token-file' ;;
         check:-*) offered='--json --max-age --timeout --socket --token-file' ;;
-        list:-*) offered='--json --long --socket --token-file' ;;
+        list:-*) offered='--failing --json --long --socket --token-file' ;;
         status:-* | config:-* | clients:-*) offered='--json --socket --token-file' ;;
         reload:-*) offered='--timeout --socket --token-file' ;;
         top:-*) offered='--count --json --sort --socket --token-file' ;;

@@ -80,6 +80,7 @@ complete -c streamctl -n '__streamctl_is sub get' -l max-event -x -a '64MiB 256M
 complete -c streamctl -n '__streamctl_is sub get' -l timeout -x -a '5s 30s 5m' -d 'Exit when no event arrives for this time'
 complete -c streamctl -n '__streamctl_is reload check' -l timeout -x -a '5s 30s 5m' -d 'Exit when the daemon does not reply for this time'
 complete -c streamctl -n '__streamctl_is list status config clients top check' -l json -d 'Print JSON'
+complete -c streamctl -n '__streamctl_is list' -l failing -d 'Only streams that need a look'
 complete -c streamctl -n '__streamctl_is list' -s l -l long -d 'With the ids of the newest events'
 complete -c streamctl -n '__streamctl_is check' -l max-age -x -a '5s 30s 5m' -d 'Age from which the stream is old'
 complete -c streamctl -n '__streamctl_is top' -l sort -x -a 'name rate lag state' -d 'Order of streams'

@@ -72,7 +72,7 @@ _streamctl() {
         '--timeout=[exit when the daemon does not reply for this time]:time:(5s 30s 5m)'
       )
       ;;
-    list) options+=('--json[print JSON]' '(-l --long)'{-l,--long}'[with the ids of the newest events]') ;;
+    list) options+=('--failing[only streams that need a look]' '--json[print JSON]' '(-l --long)'{-l,--long}'[with the ids of the newest events]') ;;
     status | config | clients) options+=('--json[print JSON]') ;;
     top)
       options+=(
