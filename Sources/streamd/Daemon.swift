@@ -28,8 +28,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var signals: Signals?
   private var watchdog: Watchdog?
   private var logControl: LogControlWatch?
-  private var lastEventsOut: UInt64 = 0
-  private var lastStatus = EventLoop.monotonicNow()
+  /// The counters of the last status line, and their time; nil: there was none, so that no rate is known.
+  private var lastCounters: (eventsIn: UInt64, eventsOut: UInt64, at: UInt64)?
   /// The numbers in the last status line.
   private var lastLoad = (streams: 0, subscribers: 0)
   private var lastFleet: FleetConnection?
@@ -235,22 +235,37 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private func status() -> String {
     let statistics = server.statistics
     let now = EventLoop.monotonicNow()
-    let seconds = max(1e-3, Double(now - lastStatus) / 1e9)
-    let rate = Double(statistics.eventsOut &- lastEventsOut) / seconds
-    (lastStatus, lastEventsOut) = (now, statistics.eventsOut)
+    let last = lastCounters
+    // Two lines in one instant have no rate either.
+    if last.map({ now - $0.at >= 500_000_000 }) ?? true {
+      lastCounters = (statistics.eventsIn, statistics.eventsOut, now)
+    }
     lastLoad = (statistics.streams, statistics.subscribers)
     lastFleet = server.fleetConnection
-    var parts = [
-      [
-        counted(statistics.streams, "stream"), counted(statistics.subscribers, "subscriber"),
-        counted(Int(rate.rounded()), "event") + " per second",
-      ].joined(separator: ", ")
-    ]
+    var parts = ["\(counted(statistics.streams, "stream")), \(counted(statistics.subscribers, "subscriber"))"]
+    if let last, now - last.at >= 500_000_000 {
+      let seconds = Double(now - last.at) / 1e9
+      let rates = [statistics.eventsIn &- last.eventsIn, statistics.eventsOut &- last.eventsOut].map {
+        Int((Double($0) / seconds).rounded())
+      }
+      parts[0] += ", \(rates[0]) events in and \(rates[1]) out per second"
+    }
+    parts += Self.troubles(of: statistics.byStream)
     if case .disconnected(let reason) = lastFleet { parts.append("no connection to the fleet's brokers: \(reason)") }
     let differing = statistics.byStream.count { $0.fleet?.otherHosts.isEmpty == false }
     if differing > 0 { parts.append("\(counted(differing, "stream")) defined otherwise on other hosts of the fleet") }
     if let error = report.error { parts.append("serving the previous configuration: \(error)") }
     return parts.joined(separator: "; ")
+  }
+
+  /// How many streams need a person, such as `7 failing, 1 stale`; empty: none.
+  private static func troubles(of streams: [Statistics.Stream]) -> [String] {
+    let counts = [
+      ("failing", streams.count { $0.state.hasPrefix("fail") }), ("stale", streams.count { $0.staleSince != nil }),
+      ("blocked", streams.count { $0.state == "blocked" }),
+    ]
+    let texts = counts.filter { $0.1 > 0 }.map { "\($0.1) \($0.0)" }
+    return texts.isEmpty ? [] : [texts.joined(separator: ", ")]
   }
 
   // MARK: Signals

@@ -61,7 +61,7 @@ func serve(_ path: String) {
     refusal = summary
     journal.write(
       .formerConfigurationServed, .warning,
-      "serving the previous configuration: \(path) has errors")
+      "serving the previous configuration: \(summary)")
   }
   let configuration = source.configuration
   journal.level = configuration.log.level

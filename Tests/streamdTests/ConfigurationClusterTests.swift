@@ -206,7 +206,8 @@ struct ConfigurationClusterTests {
     ),
     (
       "nkey_seed = { credential = \"none\" }\nnkey = \"\(publicKey)\"",
-      "nkey_seed.credential: the credential \"none\" cannot be read: No such file or directory"
+      "nkey_seed.credential: the credential \"none\" cannot be read: No such file or directory; "
+        + "the unit passes it with LoadCredential=none in [Service] (systemctl edit streamd), after a restart"
     ),
     ("token = 5", #"token: expected { credential = "name" }, got a number"#),
     (
@@ -265,7 +266,10 @@ struct ConfigurationClusterTests {
       ConfigurationText(path: $0, bytes: Array($1.utf8))
     }
     let thrown = #expect(throws: ConfigurationErrors.self) { try ConfigurationSource.parse(files) }
-    #expect(thrown?.sentences == ["/a.d/1.toml:1: cluster: unknown key; expected one of: streams"])
+    #expect(
+      thrown?.sentences == [
+        "/a.d/1.toml:1: cluster: belongs in /a.toml: a drop-in adds streams, tokens, server.hosts and server.origins"
+      ])
   }
 }
 

@@ -21,7 +21,8 @@ struct ConfigurationSecretTests {
     #expect(
       errors(bearer + "{ credential = \"token\" }") == [
         "test.toml:4: streams.s.http.bearer.credential: the credential \"token\" cannot be read: "
-          + "CREDENTIALS_DIRECTORY is not set"
+          + "CREDENTIALS_DIRECTORY is not set; the unit passes it with LoadCredential=token in [Service] "
+          + "(systemctl edit streamd), after a restart"
       ])
   }
 
@@ -55,7 +56,9 @@ struct ConfigurationSecretTests {
     let folder = try TemporaryFolder(["empty": "\n", "lines": "s3cret\nX: y"])
     try folder.write([0x73, 0xff], to: "bytes")
     let reasons = [
-      "missing": "No such file or directory", "empty": "it is empty", "lines": "it contains control characters",
+      "missing": "No such file or directory; the unit passes it with LoadCredential=missing in [Service] "
+        + "(systemctl edit streamd), after a restart", "empty": "it is empty",
+      "lines": "it contains control characters",
       "bytes": "it is not UTF-8",
     ]
     for (name, reason) in reasons {

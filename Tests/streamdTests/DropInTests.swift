@@ -18,11 +18,15 @@ struct DropInTests {
   }
 
   /// - Parameter dropIns: names and contents.
-  private func load(_ text: String, _ dropIns: [String: String]) throws -> ConfigurationSource {
+  private func load(
+    _ text: String, _ dropIns: [String: String], credentials: [String: String] = [:]
+  ) throws -> ConfigurationSource {
     try write(text, to: "test.toml")
     mkdir(folder.path + "/test.d", 0o700)
     for (name, text) in dropIns { try write(text, to: "test.d/" + name) }
-    return try ConfigurationSource.load(path: main, credentialsDirectory: nil)
+    for (name, text) in credentials { try write(text, to: name) }
+    return try ConfigurationSource.load(
+      path: main, credentialsDirectory: credentials.isEmpty ? nil : folder.path)
   }
 
   private func errors(_ text: String, _ dropIns: [String: String]) throws -> [String] {
@@ -52,6 +56,32 @@ struct DropInTests {
     #expect(source.files.map(\.path) == [main] + ["10", "20", "30"].map { "\(folder.path)/test.d/\($0).toml" })
   }
 
+  @Test func dropInsAddTokensHostsAndOrigins() throws {
+    let source = try load(
+      "[server]\nhosts = [\"a.example\"]\nmax_connections = 7\n",
+      [
+        "1.toml": "[server]\nhosts = [\"b.example\"]\norigins = [\"https://c.example\"]\n[streams.a]\npublish = true",
+        "2.toml": "[[tokens]]\nname = \"t\"\ncredential = \"t\"\nread = [\"a\"]",
+      ], credentials: ["t": "0123456789abcdef"])
+    let configuration = source.configuration
+    #expect(configuration.server.limits.httpHosts == ["a.example", "b.example"])
+    #expect(configuration.server.limits.httpOrigins == ["https://c.example"])
+    #expect(configuration.server.limits.connections == 7)
+    #expect(configuration.tokens.map(\.name) == ["t"] && configuration.streams[0].readers == ["t"])
+    #expect(source.text.contains("\n[server]\nhosts = [\"b.example\"]\n"))
+    #expect(source.text.contains("\n[[tokens]]\nname = \"t\"\n"))
+  }
+
+  @Test func whatBelongsInTheMainFileIsNamed() throws {
+    let sentences = try errors(
+      "", ["1.toml": "[server]\nmemory = \"1GiB\"\nhost = []\n[log]\nlevel = \"debug\"\n[http]\nmax_per_host = 1\n"])
+    #expect(sentences.count == 4)
+    let starts =
+      ["2: server.memory: belongs in \(main)", "3: server.host: unknown key; did you mean \"hosts\"?"]
+      + ["4: log: belongs in \(main)", "6: http: belongs in \(main)"]
+    for start in starts { #expect(sentences.contains { $0.hasPrefix("test.d/1.toml:\(start)") }, "\(sentences)") }
+  }
+
   @Test func mistakesNameTheFileAndTheLine() throws {
     let sentences = try errors(
       "[streams.z]\npublish = 1\n[streams.y]\npublish = true\n",
@@ -64,7 +94,7 @@ struct DropInTests {
       sentences,
       [
         "test.toml:2: streams.z.publish: ", "test.d/1.toml:2: streams.y: is in \(main), too",
-        "test.d/2.toml:1: server: unknown key; expected one of: streams", "test.d/3.toml:",
+        "test.d/2.toml:2: server.workers: belongs in \(main): ", "test.d/3.toml:",
         "test.d/4.toml:3: streams.b.replay: ",
       ])
     {

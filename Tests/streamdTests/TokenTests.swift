@@ -51,7 +51,8 @@ private let secrets = [
     ("name = \"x\"", 1, "expected credential, got none"),
     (
       "name = \"x\"\ncredential = \"none\"", 3,
-      "credential: the credential \"none\" cannot be read: No such file or directory"
+      "credential: the credential \"none\" cannot be read: No such file or directory; "
+        + "the unit passes it with LoadCredential=none in [Service] (systemctl edit streamd), after a restart"
     ),
     (
       "name = \"x\"\ncredential = \"short\"", 3,

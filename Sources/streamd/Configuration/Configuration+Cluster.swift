@@ -85,7 +85,7 @@ extension Configuration.Cluster: ConfigurationSection {
 
   private static func readServers(_ table: ConfigurationTable, _ servers: inout [String]) {
     table.require("nats", suchAs: "nats = [\"tls://nats.example.org:4222\"]")
-    servers = table.values("nats", .natsServer) ?? []
+    servers = table.values("nats", .natsServer, mayBeEmpty: false) ?? []
     if servers.count > 16 {
       table.addError("expected at most 16 servers, got \(servers.count)", at: "nats")
     } else if Set(servers.map { $0.prefix { $0 != ":" }.lowercased() }).count > 1 {

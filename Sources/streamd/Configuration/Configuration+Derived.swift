@@ -26,7 +26,8 @@ extension Configuration.Derived {
       table.refuse(["where"], onlyWith: "of", lacking: ["of"])
       return nil
     }
-    let bases = table.values("of", .text("the name of a stream") { $0.isName(upTo: 255, with: "._-/$") }) ?? []
+    let names = ConfigurationShape<String>.text("the name of a stream") { $0.isName(upTo: 255, with: "._-/$") }
+    let bases = table.values("of", names, mayBeEmpty: false) ?? []
     if bases.count > mostBases {
       table.addError("expected at most \(mostBases) streams, got \(bases.count)", at: "of")
     } else if Set(bases).count < bases.count {

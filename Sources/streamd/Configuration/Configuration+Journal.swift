@@ -18,7 +18,7 @@ extension Configuration {
 extension Configuration.JournalEntries: ConfigurationSection {
   static let keys: [ConfigurationKey<Self>] = [
     .init(["match"], \.matches) { table, matches in
-      let given = table.values("match", .journalMatch).map { $0.flatMap(\.self) }
+      let given = table.values("match", .journalMatch, mayBeEmpty: false).map { $0.flatMap(\.self) }
       if let given, given.count > 256 { table.addError("expected at most 256 matches", at: "match") }
       matches = given ?? matches
     },

@@ -52,6 +52,12 @@ extension Configuration.Server: ConfigurationSection {
     .init("state", \.state, .path(upTo: 3072), .restart),
   ]
 
+  /// Adds the hosts and origins of a drop-in.
+  mutating func addNames(of table: ConfigurationTable) {
+    limits.httpHosts.formUnion(table.values("hosts", .hostName) ?? [])
+    limits.httpOrigins.formUnion(table.values("origins", .origin) ?? [])
+  }
+
   private func checkListen(_ table: ConfigurationTable) {
     if listen.count > 8 { table.addError("expected at most 8 addresses, got \(listen.count)", at: "listen") }
     if let twice = listen.first(where: { address in listen.count { $0 == address } > 1 }) {

@@ -63,16 +63,34 @@ struct SourceKind: Sendable {
   /// - Returns: `nil` when the key is absent or, after recording an error, there is no source.
   let read: @Sendable (ConfigurationTable) -> Configuration.Source?
 
+  /// A kind with a table.
+  ///
+  /// - Parameters:
+  ///   - standard: the defaults of its keys.
+  ///   - example: an example of the table, for the message that the value is none.
+  private init<Section: ConfigurationSection>(
+    _ name: String, _ standard: Section, suchAs example: String,
+    _ source: @escaping @Sendable (Section) -> Configuration.Source
+  ) {
+    self.init(name: name) { $0.section(name, standard, suchAs: example).map(source) }
+  }
+
+  private init(name: String, read: @escaping @Sendable (ConfigurationTable) -> Configuration.Source?) {
+    (self.name, self.read) = (name, read)
+  }
+
   /// All kinds, in the order in which messages list them.
   static let all = [
-    Self(name: "timer") { $0.section("timer", Configuration.Timer()).map { .timer($0) } },
-    Self(name: "http") { $0.section("http", Configuration.HTTP()).map { .http($0) } },
-    Self(name: "websocket") { $0.section("websocket", Configuration.WebSocket()).map { .webSocket($0) } },
-    Self(name: "socket") { $0.section("socket", Configuration.Socket()).map { .socket($0) } },
-    Self(name: "serial") { $0.section("serial", Configuration.Serial()).map { .serial($0) } },
-    Self(name: "exec") { $0.section("exec", Configuration.Exec()).map { .exec($0) } },
-    Self(name: "streamd") { $0.section("streamd", Configuration.Peer()).map { .peer($0) } },
-    Self(name: "journal") { $0.section("journal", Configuration.JournalEntries()).map { .journal($0) } },
+    Self("timer", Configuration.Timer(), suchAs: #"{ every = "1s" }"#) { .timer($0) },
+    Self("http", Configuration.HTTP(), suchAs: #"{ url = "https://…", every = "1m" }"#) { .http($0) },
+    Self("websocket", Configuration.WebSocket(), suchAs: #"{ url = "wss://…" }"#) { .webSocket($0) },
+    Self("socket", Configuration.Socket(), suchAs: #"{ address = "tcp:HOST:PORT" }"#) { .socket($0) },
+    Self("serial", Configuration.Serial(), suchAs: #"{ device = "/dev/ttyUSB0", baud = 9600 }"#) { .serial($0) },
+    Self("exec", Configuration.Exec(), suchAs: #"{ command = ["PROGRAM", "ARGUMENT"] }"#) { .exec($0) },
+    Self("streamd", Configuration.Peer(), suchAs: #"{ address = "unix:PATH" }"#) { .peer($0) },
+    Self("journal", Configuration.JournalEntries(), suchAs: #"{ match = ["_SYSTEMD_UNIT=NAME.service"] }"#) {
+      .journal($0)
+    },
     Self(name: "of") { Configuration.Derived.read($0).map { .streams($0) } },
     Self(name: "publish", read: publish),
   ]
@@ -150,7 +168,7 @@ extension Configuration.Exec: ConfigurationSection {
       table.expected(form, at: "command", secret: true)
       return nil
     }
-    let words = table.values("command", .textWithoutNUL, secret: true)
+    let words = table.values("command", .textWithoutNUL, mayBeEmpty: false, secret: true)
     guard let program = words?.first else { return words }
     if program.isEmpty {
       table.addError("expected the name of a program first, got \"\"", at: "command")

@@ -62,7 +62,7 @@ extension ConfigurationKey {
     self.init([name], path, effect) { table, value in value = table.value(name, shape) ?? value }
   }
 
-  /// A key with a list of one or more values.
+  /// A key with a list of values.
   init<Value: Equatable & Sendable>(
     _ name: String, _ path: WritableKeyPath<Section, [Value]> & Sendable, each shape: ConfigurationShape<Value>,
     _ effect: ConfigurationEffect = .reload
@@ -130,12 +130,14 @@ extension ConfigurationTable {
   ///
   /// - Parameters:
   ///   - standard: the defaults of its keys.
+  ///   - example: an example of the table, for the message that the value is none.
   ///   - hint: the hint in the message about an unknown table in this one.
   /// - Returns: `nil` when the key is absent or, after recording an error, not a table or without a required key.
   func section<Section: ConfigurationSection>(
-    _ key: String, _ standard: Section, hint: ((_ key: String) -> String)? = nil
+    _ key: String, _ standard: Section, suchAs example: String? = nil, hint: ((_ key: String) -> String)? = nil
   ) -> Section? {
-    table(key, orEmpty: context.collector.known != nil) { table in
+    let form = "a table" + (example.map { ", such as \(key) = \($0)" } ?? "")
+    return table(key, orEmpty: context.collector.known != nil, expecting: form) { table in
       table.hintForTable = hint
       var section = standard
       table.read(&section)

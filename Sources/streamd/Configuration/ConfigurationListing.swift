@@ -21,10 +21,10 @@ struct ConfigurationListing {
   mutating func add(_ root: ConfigurationNode, of path: String, isMain: Bool) {
     guard case .table(let tables) = root.value else { return }
     text += "\(text.isEmpty ? "" : "\n")# \(path.escapedForTerminal)\n"
-    for name in isMain ? ["server", "log", "http", "cluster"] : [] where name != "cluster" || tables[name] != nil {
-      add(tables[name], name, ConfigurationPlaces.defaults(of: name))
+    for name in ["server", "log", "http", "cluster"] where isMain && name != "cluster" || tables[name] != nil {
+      add(tables[name], name, isMain ? ConfigurationPlaces.defaults(of: name) : [:])
     }
-    if isMain, case .array(let tokens)? = tables["tokens"]?.value { for token in tokens { add(token, "[tokens]") } }
+    if case .array(let tokens)? = tables["tokens"]?.value { for token in tokens { add(token, "[tokens]") } }
     guard case .table(let streams)? = tables["streams"]?.value else { return }
     for (name, stream) in Self.ordered(streams) { add(stream, "streams.\(Self.key(name))") }
   }

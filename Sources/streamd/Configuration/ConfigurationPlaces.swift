@@ -21,6 +21,9 @@ enum ConfigurationPlaces {
     return context.collector.known ?? KnownKeys()
   }()
 
+  /// The keys of a table.
+  static func keys(of table: String) -> Set<String> { known.keys[[table]] ?? [] }
+
   /// The defaults of a table in TOML, such as `"30s"`, by key.
   static func defaults(of table: String) -> [String: String] { known.defaults[[table]] ?? [:] }
 

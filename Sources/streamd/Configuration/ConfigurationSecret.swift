@@ -1,3 +1,5 @@
+import Glibc
+
 /// A secret from the unit's credentials. Every way of printing it shows only its name.
 struct Secret: Sendable, Equatable {
   /// The credential's name, which is not secret.
@@ -40,8 +42,15 @@ struct CredentialFolder {
         + unread.joined(separator: ", ")
   }
 
-  /// The error without a credentials directory.
-  static let absence = Refusal(reason: "CREDENTIALS_DIRECTORY is not set")
+  /// The error for a credential that the unit does not pass, with the remedy.
+  ///
+  /// - Parameter reason: what shows that it is not passed.
+  static func absence(of name: String, _ reason: String = "CREDENTIALS_DIRECTORY is not set") -> Refusal {
+    Refusal(
+      reason:
+        "\(reason); the unit passes it with LoadCredential=\(name) in [Service] (systemctl edit streamd), after a restart"
+    )
+  }
 
   /// Reads the credential `name`, without its final newline.
   ///
@@ -51,12 +60,13 @@ struct CredentialFolder {
   /// - Throws: `Refusal` when there is no directory or no such file, when it exceeds 1 MiB (the service manager's own
   ///   limit), is empty, is not UTF-8, or contains control characters.
   func secret(named name: String, allowsLines: Bool = false) throws(Refusal) -> Secret {
-    guard let path else { throw Self.absence }
+    guard let path else { throw Self.absence(of: name) }
     let bytes: [UInt8]
     do {
       bytes = try readFile(at: "\(path)/\(name)", limit: 1 << 20)
     } catch {
-      throw Refusal(reason: error.reason)
+      let isThere = unsafe access("\(path)/\(name)", F_OK) == 0
+      throw isThere ? Refusal(reason: error.reason) : Self.absence(of: name, error.reason)
     }
     guard var content = String(validating: bytes, as: UTF8.self) else { throw Refusal(reason: "it is not UTF-8") }
     if content.last?.isNewline == true { content.removeLast() }

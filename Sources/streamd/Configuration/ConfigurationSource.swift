@@ -35,7 +35,7 @@ struct ConfigurationSource: Sendable {
     return source
   }
 
-  /// Parses files that were already read: the main one, then drop-ins, which add streams.
+  /// Parses files that were already read: the main one, then drop-ins, which add streams, tokens, hosts and origins.
   ///
   /// - Parameter unreadable: the errors of further drop-ins that cannot be read.
   /// - Throws: these errors, and for each file, the first error in TOML's grammar, or else all errors in the content.
@@ -59,7 +59,10 @@ struct ConfigurationSource: Sendable {
         let root = try ConfigurationNode.parse(file.bytes)
         roots.append((file.path, root))
         guard let table = ConfigurationTable(root, context) else { continue }
-        let streams = index == 0 ? table.main(into: &configuration) : table.dropIn(besides: places)
+        let streams =
+          index == 0
+          ? table.main(into: &configuration)
+          : table.dropIn(into: &configuration, besides: places, main: files[0].path)
         context = table.context
         configuration.streams += streams
         for stream in streams { places[stream.name] = file.path }
@@ -121,17 +124,36 @@ extension ConfigurationTable {
     context.standardSettings = configuration.http.settings
     configuration.cluster = section("cluster", Configuration.Cluster())
     context.hasCluster = holds("cluster")
-    tables("tokens") { token in
-      if let token = Configuration.Token(token, besides: configuration.tokens) { configuration.tokens.append(token) }
-    }
+    readTokens(into: &configuration)
     let streams = table("streams") { $0.streams() } ?? []
     refuseUnknownKeys()
     return streams
   }
 
-  /// Reads a drop-in, which has nothing but streams.
-  /// - Parameter others: the file of each stream in the files before this one.
-  fileprivate func dropIn(besides others: [String: String]) -> [Configuration.Stream] {
+  private func readTokens(into configuration: inout Configuration) {
+    tables("tokens") { token in
+      if let token = Configuration.Token(token, besides: configuration.tokens) { configuration.tokens.append(token) }
+    }
+  }
+
+  /// Reads a drop-in, which adds streams, tokens, and hosts and origins of the server.
+  ///
+  /// - Parameters:
+  ///   - others: the file of each stream in the files before this one.
+  ///   - main: the file with everything else.
+  fileprivate func dropIn(
+    into configuration: inout Configuration, besides others: [String: String], main: String
+  ) -> [Configuration.Stream] {
+    for key in ["cluster", "http", "log"] where holds(key) {
+      addError("belongs in \(main): a drop-in adds streams, tokens, server.hosts and server.origins", at: key)
+    }
+    _ = table("server") { table in
+      configuration.server.addNames(of: table)
+      for key in ConfigurationPlaces.keys(of: "server") where table.hasUnread(key) {
+        table.addError("belongs in \(main): a drop-in adds to server.hosts and server.origins only", at: key)
+      }
+    }
+    readTokens(into: &configuration)
     let streams = table("streams") { table in
       for name in table.keys { if let other = others[name] { table.addError("is in \(other), too", at: name) } }
       return table.streams()

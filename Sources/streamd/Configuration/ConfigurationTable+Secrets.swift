@@ -113,7 +113,7 @@ extension ConfigurationTable {
       guard context.readsSecrets, context.unread == nil else { return name }
       if context.credentials.path == nil {
         table.addError(
-          "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence.reason)", at: "credential")
+          "the credential \"\(name)\" cannot be read: \(CredentialFolder.absence(of: name).reason)", at: "credential")
       }
       return context.credentials.path.map { "\($0)/\(name)" }
     }

@@ -59,6 +59,9 @@ final class ConfigurationTable {
     return members[key] != nil
   }
 
+  /// Whether `key` is there and was not read so far. It counts as read then.
+  func hasUnread(_ key: String) -> Bool { knownKeys.insert(key).inserted && members[key] != nil }
+
   /// The value of `key`; `nil` when it is absent or, after recording an error, invalid.
   ///
   /// - Parameter secret: whether the value may be a secret; the message then states only its type.
@@ -92,11 +95,15 @@ final class ConfigurationTable {
     return flag
   }
 
-  /// The valid elements of the array at `key`; `nil` when it is absent, empty or not an array.
+  /// The valid elements of the array at `key`; `nil` when it is absent or not an array.
   ///
-  /// - Parameter secret: whether an element may be a secret; the message then states only its type.
-  func values<Value>(_ key: String, _ shape: ConfigurationShape<Value>, secret: Bool = false) -> [Value]? {
-    elements(key, secret: secret)?.compactMap { read($0, as: shape, key: key, secret: secret) }
+  /// - Parameters:
+  ///   - mayBeEmpty: whether an empty array, which means none, is valid.
+  ///   - secret: whether an element may be a secret; the message then states only its type.
+  func values<Value>(
+    _ key: String, _ shape: ConfigurationShape<Value>, mayBeEmpty: Bool = true, secret: Bool = false
+  ) -> [Value]? {
+    elements(key, mayBeEmpty: mayBeEmpty, secret: secret)?.compactMap { read($0, as: shape, key: key, secret: secret) }
   }
 
   /// The texts of the array at `key`, each one of `texts` or a table, which `read` reads.
@@ -129,10 +136,10 @@ final class ConfigurationTable {
     }
   }
 
-  private func elements(_ key: String, secret: Bool) -> [ConfigurationNode]? {
+  private func elements(_ key: String, mayBeEmpty: Bool = true, secret: Bool) -> [ConfigurationNode]? {
     guard let node = node(key) else { return nil }
-    guard case .array(let elements) = node.value, !elements.isEmpty else {
-      expected("a list of one or more", at: key, secret: secret)
+    guard case .array(let elements) = node.value, mayBeEmpty || !elements.isEmpty else {
+      expected(mayBeEmpty ? "a list" : "a list of one or more", at: key, secret: secret)
       return nil
     }
     return elements
