@@ -5,8 +5,12 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+
+import blocks
 from installation import PROJECT, expect, expect_equal, said
 
 PAGES = [
@@ -156,57 +160,41 @@ def columns_are_in_their_page(installation):
         expect_equal(set(re.findall(r"^\.It Sy (.*)$", part[1], re.M)), set(columns), f"{PAGES[1]}, {heading}")
 
 
-def run_in_clone(installation, name, script):
-    """the output of a script that expects the programs and the source where a clone has them"""
-    clone = installation.folder / name
-    (clone / ".build").mkdir(parents=True)
-    (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
-    (clone / "Sources").symlink_to(PROJECT / "Sources")
-    try:
-        return said("timeout", "60", "bash", "-c", script, cwd=clone)
-    finally:
-        shutil.rmtree(clone)
+def clones_work(installation):
+    """what the documents say to readers with a clone works as printed"""
+    names = [name for name in blocks.documents() if any(block.only == "clone" for block in blocks.blocks(name))]
+    expect(len(names) > 1, f"only {names} have blocks for a clone")
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+            clone, steps = pathlib.Path(folder, "clone"), pathlib.Path(folder, "steps")
+            (clone / ".build").mkdir(parents=True)
+            steps.mkdir()
+            (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
+            (clone / "Sources").symlink_to(PROJECT / "Sources")
+            done = list(blocks.steps(name, "clone"))
+            output = said("timeout", "60", "bash", "-c", f"steps={steps}\n" + blocks.script(done, steps), cwd=clone)
+            expect(not (wrong := list(blocks.problems(done, output))), "\n".join(wrong))
 
 
-def first_steps_work(installation):
-    """the first steps of README.md work as pasted"""
-    steps = re.search(r"^## First steps.*?^```sh\n(.*?)^```$", (PROJECT / "README.md").read_text(), re.M | re.S)[1]
-    script = steps + 'wait $!; echo "ended with $?"; rm -r "$here"\n'
-    output = run_in_clone(installation, "first-steps", script)
-    for wanted in [r'^\{"tick":1,.*\n\{"tick":2,', r"^a first event$", r"^ended with 0$"]:
-        expect(re.search(wanted, output, re.M), f"there is no {wanted} in: {output}")
+def swift_is_compiled(installation):
+    """the programs in Swift of all documents are accepted by the compiler"""
+    programs = [block for name in blocks.documents() for block in blocks.blocks(name) if block.language == "swift" and not block.not_run]
+    expect(len(programs) > 3, f"the documents have {len(programs)} programs in Swift")
+    maps = [*PROJECT.glob("Sources/C/*/module.modulemap"), *PROJECT.glob("Sources/C/*/include/module.modulemap")]
+    flags = [f"-fmodule-map-file={path}" for path in maps]
+    with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
+        for number, block in enumerate(programs):
+            main = pathlib.Path(folder, str(number), "main.swift")
+            main.parent.mkdir()
+            main.write_text(block.text)
+            answer = said(
+                "swiftc", "-typecheck", "-swift-version", "6", "-I", installation.built / "Modules", "-module-cache-path",
+                f"{folder}/cache", *(word for flag in flags for word in ("-Xcc", flag)), main)
+            expect("error:" not in answer, f"{block.place}: {answer}")
 
 
-def commands_work(installation, name, files=()):
-    """Runs the commands of a document, after its setup, and compares what they print; ids and times differ.
-
-    `files`: the names of its Python and C programs, in order. Returns what the setup printed."""
-    text = (PROJECT / "docs" / name).read_text()
-    setup = re.search(r"^```sh\n(.*?)^```$", text, re.M | re.S)[1]
-    programs = re.findall(r"^```(?:python|c)\n(.*?)^```$", text, re.M | re.S)
-    for file, program in zip(files, programs, strict=True):
-        setup += f"cat >{file} <<'END'\n{program}END\n"
-    commands = re.findall(r"^    \$ (.*)\n((?:    [^$].*\n)*)", text, re.M)
-    expect(len(commands) > 3, f"{name} has the commands {commands}")
-    steps = "".join(f"echo; echo '--- command'\n{command}\n" for command, _ in commands)
-    script = setup + steps + 'echo; echo "--- end"; kill $!; wait $!; rm -r "$here"\n'
-    first, *outputs, _ = re.split(r"^--- .*\n", run_in_clone(installation, name, script), flags=re.M)
-    bare = lambda text: re.sub(r'"(id|time)":(\d+|".*?")', r'"\1":0', text)
-    for (command, wanted), output in zip(commands, outputs, strict=True):
-        output, wanted = output.strip(), re.sub("^    ", "", wanted, flags=re.M).strip()
-        expect(bare(output) == bare(wanted), f"{command} printed {output}, and {name} says {wanted}")
-    return first
-
-
-def examples_work(installation):
-    """the commands of EXAMPLES.md print what it says"""
-    first = commands_work(installation, "EXAMPLES.md")
-    expect('{"accepted":5}' in first, f"publishing printed {first}")
-
-
-def start_works(installation):
-    """the commands and the programs in Python and C of START.md print what it says; its Swift is tested as it is"""
-    commands_work(installation, "START.md", ["notes.py", "notes.c"])
+def program_of_start_is_tested(installation):
+    """the program in Swift of START.md is one of ExampleTests, which runs it"""
     swift = re.search(r"^```swift\n.*?\n\n(.*?)^```$", (PROJECT / "docs" / "START.md").read_text(), re.M | re.S)[1]
     code = re.sub("^", "    ", swift.replace("CommandLine.arguments[1]", "path"), flags=re.M).rstrip()
     tests = (PROJECT / "Tests" / "StreamClientTests" / "ExampleTests.swift").read_text()
@@ -214,13 +202,13 @@ def start_works(installation):
 
 
 def libraries_can_be_used_by_version(installation):
-    """a package can depend on each library by version, as README.md says"""
+    """a package can depend on each library by version, as SWIFT.md says"""
     form = r'\.package\(url: "[^"]+", from: "(?P<version>[^"]+)"\)'
-    snippet = re.search(form, (PROJECT / "README.md").read_text())
-    expect(snippet, "README.md has no .package(url:)")
+    snippet = re.search(form, (PROJECT / "docs" / "SWIFT.md").read_text())
+    expect(snippet, "SWIFT.md has no .package(url:)")
     version = snippet["version"]
     current = said(installation.program("streamctl"), "--version")
-    expect(current.startswith(f"streamctl {version}"), f"README.md names version {version}, and this is {current}")
+    expect(current.startswith(f"streamctl {version}"), f"SWIFT.md names version {version}, and this is {current}")
     names = re.findall(r'\.library\(name: "([A-Z]\w*)"', (PROJECT / "Package.swift").read_text())
     expect(len(names) > 3, f"Package.swift has the libraries {names}")
     with tempfile.TemporaryDirectory(prefix="streamd-") as folder:
@@ -316,9 +304,9 @@ CHECKS = [
     keys_are_in_their_page,
     system_streams_are_in_their_page,
     columns_are_in_their_page,
-    first_steps_work,
-    examples_work,
-    start_works,
+    clones_work,
+    swift_is_compiled,
+    program_of_start_is_tested,
     libraries_can_be_used_by_version,
     broker_configurations_are_valid,
     catalogue_is_complete,

@@ -21,6 +21,8 @@ SUITE = "bookworm"
 PACKAGES = [
     "ca-certificates", "curl", "dbus", "dbus-user-session", "libcurl4", "libjq1", "libpam-systemd", "libstdc++6",
     "libsystemd0", "python3", "systemd-sysv",
+    # What a reader of the documents has (Tests/PackageTests).
+    "gcc", "libc6-dev", "make", "pkg-config", "sudo",
 ]
 
 # A boot takes a few seconds here; a slow machine gets this.

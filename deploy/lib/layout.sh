@@ -11,6 +11,7 @@ sysusers=$PREFIX/lib/sysusers.d/streamd.conf
 documents=$PREFIX/share/doc/streamd
 config=/etc/streamd/streamd.toml
 shipped_config=$documents/streamd.toml
+drop_ins=/etc/streamd/streamd.d
 state=/var/lib/streamd
 
 # With another PREFIX the policy goes to /etc, where D-Bus finds it.
@@ -34,6 +35,10 @@ declare -A copies=(
   [docs/man/streamd-http.7]=$PREFIX/share/man/man7/streamd-http.7
   [docs/man/streamd-sources.7]=$PREFIX/share/man/man7/streamd-sources.7
 )
+# What users read; the documents of the source stay there.
+for document in docs/{COMPATIBILITY,EXAMPLES,HTTP,PYTHON,RECIPES,RESTARTS,SEMANTICS,SERVICE,START,STREAMS,WIRE}; do
+  copies[$document.md]=$documents/${document##*/}.md
+done
 for program in "${programs[@]}"; do
   copies[deploy/completions/$program.bash]=$PREFIX/share/bash-completion/completions/$program
   copies[deploy/completions/$program.zsh]=$zsh_functions/_$program
