@@ -14,6 +14,8 @@ final class IDMarks: Sendable {
     var hasChanged = false
     var isWriteDue = false
     var hasFailed = false
+    /// The folder that this process has locked; nil: whatever has the path.
+    var folder: FileIdentity?
   }
 
   private let path: String
@@ -126,10 +128,21 @@ final class IDMarks: Sendable {
     }
   }
 
+  /// Writes the file in this folder only, which has the path now, and no other that gets it.
+  func setFolder(_ descriptor: CInt) { state.withLock { $0.folder = FileIdentity(of: descriptor) } }
+
   /// - Returns: 0 or an errno.
   private func replaceFile(with bytes: [UInt8]) -> CInt {
-    let unfinished = path + ".new"
-    let descriptor = unsafe open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let slash = path.lastIndex(of: "/") ?? path.startIndex
+    let name = String(path[slash...].drop { $0 == "/" })
+    let folder = unsafe open(String(path[..<slash]), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard folder >= 0 else { return errno }
+    defer { close(folder) }
+    if let own = state.withLock({ $0.folder }), own != FileIdentity(of: folder) { return ENOENT }
+    // What has the name may be half of a file, or anything else: to open a FIFO would wait.
+    let unfinished = name + ".new"
+    unsafe unlinkat(folder, unfinished, 0)
+    let descriptor = unsafe openat(folder, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { return errno }
     defer { close(descriptor) }
     var rest = bytes[...]
@@ -138,12 +151,8 @@ final class IDMarks: Sendable {
       guard count >= 0 || errno == EINTR else { return errno }
       rest = rest.dropFirst(max(0, count))
     }
-    guard fsync(descriptor) == 0, unsafe rename(unfinished, path) == 0 else { return errno }
+    guard fsync(descriptor) == 0, unsafe renameat(folder, unfinished, folder, name) == 0 else { return errno }
     // The new name survives a loss of power only once the folder is on the disk.
-    let folder = unsafe open(
-      String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    guard folder >= 0 else { return errno }
-    defer { close(folder) }
     return fsync(folder) == 0 ? 0 : errno
   }
 }

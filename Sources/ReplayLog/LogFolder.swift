@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import StreamRuntime
 import Synchronization
 
 /// A folder of logs in files, one per stream; locked by this process from its first use on. A write by another process
@@ -68,7 +69,9 @@ import Synchronization
 
   private func readRemains(of stream: String) throws(LogRefusal) -> LogRemains? {
     guard try enter() else { return nil }
-    let descriptor = unsafe open(path(of: stream), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+    let name = Self.fileName(for: stream)
+    // Without O_NONBLOCK, opening a device would wait for its line.
+    let descriptor = unsafe openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
     guard descriptor >= 0 else {
       if errno == ENOENT { return nil }
       throw Self.outOfReach("\(Self.fileName(for: stream)) cannot be opened: \(reason(errno))")
@@ -116,7 +119,7 @@ import Synchronization
   public func setAside(_ stream: String, _ suffix: String) throws(LogRefusal) -> String {
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
     let name = Self.fileName(for: stream) + "." + suffix
-    guard unsafe renameat2(AT_FDCWD, path(of: stream), AT_FDCWD, path + "/" + name, RENAME_NOREPLACE) == 0 else {
+    guard unsafe renameat2(folder, Self.fileName(for: stream), folder, name, RENAME_NOREPLACE) == 0 else {
       throw Self.outOfReach("\(Self.fileName(for: stream)) cannot be renamed to \(name): \(reason(errno))")
     }
     return name
@@ -144,12 +147,13 @@ import Synchronization
       throw Self.outOfReach("it cannot be created: \(reason(errno))")
     }
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
-    let unfinished = path(of: stream) + ".new"
-    // The file may contain half of a log.
-    let descriptor = unsafe open(unfinished, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    let unfinished = Self.fileName(for: stream) + ".new"
+    // What has the name may be half of a log, or anything else: to open a FIFO would wait.
+    unsafe unlinkat(folder, unfinished, 0)
+    let descriptor = unsafe openat(folder, unfinished, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { throw Self.outOfReach("no file can be created in it: \(reason(errno))") }
     var isFinished = false
-    defer { if !isFinished { unsafe unlink(unfinished) } }
+    defer { if !isFinished { unsafe unlinkat(folder, unfinished, 0) } }
     let byteCount = LogLayout.byteCount(for: limits)
     let code = posix_fallocate(descriptor, 0, byteCount)
     guard code == 0 else {
@@ -167,11 +171,10 @@ import Synchronization
     progress()
     let failure = region.sync()
     guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }
-    let renamed = files.rename(unfinished, to: path(of: stream), of: stream, log.descriptor)
+    let renamed = files.rename(unfinished, in: folder, to: path(of: stream), of: stream, log.descriptor)
     guard renamed == 0 else { throw Self.outOfReach("its file cannot be renamed: \(reason(renamed))") }
     isFinished = true
-    // The new name survives a power failure only after the folder was synced.
-    if case .own(let folder) = use { _ = syncFolder(folder) }
+    _ = syncFolder(folder)  // the new name survives a power failure only after this
     return log
   }
 
@@ -193,9 +196,9 @@ import Synchronization
 
   /// Removes a stream's file, if it exists.
   public func remove(_ stream: String) {
-    guard case .own = use else { return }
+    guard case .own(let folder) = use else { return }
     files.remove(stream)
-    unsafe unlink(path(of: stream))
+    unsafe unlinkat(folder, Self.fileName(for: stream), 0)
   }
 
   /// Whether no file has the stream's name. False if that cannot be found out.
@@ -248,9 +251,14 @@ import Synchronization
     // The former process may have been killed between a rename and its sync; later writes go to the renamed files.
     _ = syncFolder(descriptor)
     // No stream's file has this name: theirs end in .log.
-    marks = marks ?? IDMarks(path: path + "/ids", report: report)
+    let marks = marks ?? IDMarks(path: path + "/ids", report: report)
+    marks.setFolder(descriptor)
+    self.marks = marks
     return true
   }
+
+  /// The locked folder. Another one may have its path by now, with the files of another process. -1 without a lock.
+  private var folder: CInt { if case .own(let descriptor) = use { descriptor } else { -1 } }
 
   private static func inUse(_ folder: CInt) -> LogRefusal {
     LogRefusal("\(owner(of: folder).map { "process \($0)" } ?? "another process") uses it", .wait)
@@ -300,9 +308,10 @@ private final class FilesInUse: Sendable {
 
   /// Renames the file of a stream's log, which replaces the former one.
   /// - Returns: 0 or an errno.
-  func rename(_ unfinished: String, to path: String, of stream: String, _ descriptor: CInt) -> CInt {
+  func rename(_ unfinished: String, in folder: CInt, to path: String, of stream: String, _ descriptor: CInt) -> CInt {
     files.withLock { files in
-      guard unsafe Glibc.rename(unfinished, path) == 0 else { return errno }
+      let name = String(path.split(separator: "/").last ?? "")
+      guard unsafe renameat(folder, unfinished, folder, name) == 0 else { return errno }
       files[stream] = (path, FileIdentity(of: descriptor))
       return 0
     }
@@ -319,26 +328,6 @@ private final class FilesInUse: Sendable {
       files[stream] = nil
       return "\(file.path) was deleted, renamed or replaced, and a restart begins without this log"
     }
-  }
-}
-
-/// A file or a folder, whatever its name.
-private struct FileIdentity: Equatable {
-  private let device: dev_t
-  private let number: ino_t
-
-  /// - Returns: nil, with `errno` set, if it is not known.
-  init?(of descriptor: CInt) {
-    var status = stat()
-    guard unsafe fstat(descriptor, &status) == 0 else { return nil }
-    (device, number) = (status.st_dev, status.st_ino)
-  }
-
-  /// - Returns: nil, with `errno` set, if it is not known, or nothing has this path.
-  init?(at path: String) {
-    var status = stat()
-    guard unsafe stat(path, &status) == 0 else { return nil }
-    (device, number) = (status.st_dev, status.st_ino)
   }
 }
 

@@ -11,17 +11,52 @@ public enum UnixSocket {
   /// - Throws: the call that failed, with the path.
   public static func listen(at path: String, mode: mode_t) throws(SystemError) -> OwnedDescriptor {
     let socket = try open()
+    let former = File(at: path)
     let status = try unsafe withAddress(path) { address, length in unsafe Glibc.connect(socket.raw, address, length) }
     if status == 0 { throw SystemError("bind", path, code: EADDRINUSE) }
-    if errno == ECONNREFUSED, isSocket(path) { unsafe unlink(path) }  // a file that is not a socket refuses, too
+    if errno == ECONNREFUSED { former?.remove() }  // a file that is not a socket refuses, too
     let listener = try open()
     // The file inherits the socket's mode minus the umask; chmod then restores the rest.
     guard fchmod(listener.raw, mode) == 0 else { throw SystemError("fchmod", path) }
     let bound = try unsafe withAddress(path) { address, length in unsafe bind(listener.raw, address, length) }
     guard bound == 0 else { throw SystemError("bind", path) }
-    guard unsafe chmod(path, mode) == 0 else { throw SystemError("chmod", path) }
+    // Another process may take the file for an abandoned one until this one listens.
+    guard let file = File(at: path) else { throw SystemError("bind", path, code: EADDRINUSE) }
+    try file.setMode(mode)
     guard Glibc.listen(listener.raw, 4096) == 0 else { throw SystemError("listen", path) }  // cut to net.core.somaxconn
+    guard file.hasPath else { throw SystemError("bind", path, code: EADDRINUSE) }
     return listener
+  }
+
+  /// The file of a socket, whatever has its path later.
+  public final class File: Sendable {
+    /// Its path at first.
+    public let path: String
+    /// While it is open, no other file gets the number of this one.
+    private let descriptor: OwnedDescriptor
+
+    /// - Returns: nil if nothing has the path, or something else than a socket.
+    public init?(at path: String) {
+      let raw = unsafe Glibc.open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC)
+      guard raw >= 0 else { return nil }
+      descriptor = OwnedDescriptor(raw)
+      self.path = path
+      var status = stat()
+      guard unsafe fstat(raw, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK else { return nil }
+    }
+
+    /// Whether it still has its path.
+    fileprivate var hasPath: Bool { FileIdentity(at: path, followsLinks: false) == FileIdentity(of: descriptor.raw) }
+
+    fileprivate func setMode(_ mode: mode_t) throws(SystemError) {
+      guard unsafe chmod("/proc/self/fd/\(descriptor.raw)", mode) == 0 else { throw SystemError("chmod", path) }
+    }
+
+    /// Removes the file, unless another one has the path by now. While a process listens on the socket, no other one takes its
+    /// path: its owner calls this before it stops listening.
+    public func remove() {
+      if hasPath { unsafe unlink(path) }
+    }
   }
 
   /// Connects to the socket at `path`; a Unix socket connects at once, so this does not block.
@@ -33,11 +68,6 @@ public enum UnixSocket {
     let status = try unsafe withAddress(path) { address, length in unsafe Glibc.connect(socket.raw, address, length) }
     guard status == 0 else { throw SystemError("connect", path) }
     return socket
-  }
-
-  private static func isSocket(_ path: String) -> Bool {
-    var status = stat()
-    return unsafe lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFSOCK
   }
 
   private static func open(_ type: __socket_type = SOCK_STREAM) throws(SystemError) -> OwnedDescriptor {

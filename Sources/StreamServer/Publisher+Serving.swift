@@ -1,4 +1,3 @@
-import Glibc
 import Reactive
 import StreamRuntime
 
@@ -26,10 +25,11 @@ extension Publisher where Output == [UInt8] {
       overflow: overflow)
     try server.add(configuration, source: map { [$0] }.mapError { StreamFailure("\($0)") })
     let socket = try UnixSocket.listen(at: path, mode: 0o600)
+    let file = UnixSocket.File(at: path)
     try server.start()
     server.listen(on: socket)
     return AnyCancellable {
-      unsafe unlink(path)
+      file?.remove()
       server.stop {}
     }
   }

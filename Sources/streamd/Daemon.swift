@@ -35,7 +35,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var lastFleet: FleetConnection?
   /// The report on the served configuration.
   private var report: ConfigurationReport
-  private var ownSocket: String?
+  /// Of the socket that the service manager has not passed.
+  private var ownSocket: UnixSocket.File?
   private var streams: RunningStreams?
   private let sockets: ListeningSockets
   private var reload: Reload?
@@ -138,7 +139,6 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       return status()
     }
     loop.run()
-    if let ownSocket { unsafe unlink(ownSocket) }
     streams.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
     journal.flush(within: .milliseconds(500))
@@ -165,7 +165,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     if names.isEmpty {
       names = [configuration.socket]
       server.listen(on: try ListeningSockets.listen(at: configuration.socket, mode: configuration.mode))
-      ownSocket = configuration.socket
+      ownSocket = UnixSocket.File(at: configuration.socket)
     }
     try sockets.begin(configuration.listen)
     return names + configuration.listen.map(\.description)
@@ -301,6 +301,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let loop = loop
     let parts = DispatchGroup()
     for _ in 0..<2 { parts.enter() }
+    ownSocket?.remove()
     if handsOver {
       let room = manager.storeLimit - stored.count - sockets.storedCount - (streams?.storedLogCount ?? 0)
       server.save { [manager, journal, sources] saved in

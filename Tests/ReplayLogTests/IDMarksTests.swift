@@ -60,6 +60,44 @@ import Testing
     #expect(self.marks(folder).mark(of: "a") == 7 && self.marks(folder).mark(of: "b") == 3)
   }
 
+  /// What a former process has left, and what never comes from one.
+  @Test(arguments: ["half of a file", "a FIFO", "a link"]) func whatHasTheNameOfAnUnfinishedFileIsReplaced(
+    _ kind: String
+  ) throws {
+    let folder = try TemporaryFolder(["other": "1 a"])
+    let unfinished = folder.path("ids.new")
+    switch kind {
+    case "a FIFO": #expect(mkfifo(unfinished, 0o600) == 0)
+    case "a link": #expect(link(folder.path("other"), unfinished) == 0)
+    default: try folder.write(Array("7 a".utf8), to: "ids.new")
+    }
+    let marks = marks(folder)
+    marks.raise("b", to: 3)
+    marks.flush()
+    #expect(self.marks(folder).mark(of: "b") == 3 && access(unfinished, F_OK) != 0)
+    var other = stat()
+    #expect(stat(folder.path("other"), &other) == 0 && other.st_size == 3)
+  }
+
+  /// Its path has another folder by now, of another process.
+  @Test func theFileIsWrittenIntoItsOwnFolderOnly() throws {
+    let folder = try TemporaryFolder()
+    for name in ["own", "other"] { #expect(mkdir(folder.path(name), 0o700) == 0) }
+    defer { for name in ["own", "other", "moved"] { rmdir(folder.path(name)) } }
+    let reports = Locked<[String]>([])
+    let marks = IDMarks(path: folder.path("own/ids")) { report in reports.withLock { $0.append(report) } }
+    let own = OwnedDescriptor(open(folder.path("own"), O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+    marks.setFolder(own.raw)
+    #expect(rename(folder.path("own"), folder.path("moved")) == 0)
+    #expect(rename(folder.path("other"), folder.path("own")) == 0)
+    marks.raise("a", to: 1)
+    marks.flush()
+    #expect(access(folder.path("own/ids"), F_OK) != 0)
+    let sentence =
+      "\(folder.path("own/ids")) cannot be written: No such file or directory; ids may decrease after a kill"
+    #expect(reports.withLock { $0 } == [sentence])
+  }
+
   @Test func aWriteFailureIsReportedOnce() throws {
     let folder = try TemporaryFolder()
     let reports = Locked<[String]>([])

@@ -111,6 +111,30 @@ import Testing
     #expect(try #require(try one.remains(of: "a")).count == 1)
   }
 
+  @Test func whatHasTheNameOfAnUnfinishedLogIsReplaced() throws {
+    let folder = try TemporaryFolder()
+    for name in ["a.log.new", "b.log"] { #expect(mkfifo(folder.path(name), 0o600) == 0) }
+    let state = state(folder)
+    try state.makeLog(of: "a", limits: limits, takingOver: nil).append([[1]])
+    #expect(try #require(try state.remains(of: "a")).count == 1)
+    #expect(throws: LogRefusal("it is not a streamd log", .setAside("unreadable"))) { try state.remains(of: "b") }
+  }
+
+  /// The folder was renamed, and another process has locked one with its path.
+  @Test func theFilesOfAnotherProcessStay() throws {
+    let folder = try TemporaryFolder()
+    let path = folder.path("state")
+    let own = LogFolder(path: path, boot: boot) { _, _ in }
+    _ = try own.makeLog(of: "a", limits: limits, takingOver: nil)
+    #expect(rename(path, folder.path("moved")) == 0)
+    let other = LogFolder(path: path, boot: boot) { _, _ in }
+    _ = try other.makeLog(of: "a", limits: limits, takingOver: nil)
+    own.remove("a")
+    #expect(access("\(path)/a.log", F_OK) == 0 && access(folder.path("moved/a.log"), F_OK) != 0)
+    other.remove("a")
+    for name in [path, folder.path("moved")] { rmdir(name) }
+  }
+
   /// A process that was killed between a rename and the sync of the folder leaves a name that a power failure takes back,
   /// with everything that was written to the new file since.
   @Test func namesFromAFormerProcessReachTheDiskBeforeAnyUse() throws {

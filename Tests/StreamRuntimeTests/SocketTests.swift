@@ -71,6 +71,24 @@ func withSocketPath<R>(_ body: (String) async throws -> R) async throws -> R {
     }
   }
 
+  @Test func aFileIsRemovedUnlessAnotherOneHasItsPath() async throws {
+    try await withSocketPath { path in
+      let file: UnixSocket.File?
+      do {
+        let first = try UnixSocket.listen(at: path, mode: 0o600)
+        file = UnixSocket.File(at: path)
+        _ = first.raw
+      }
+      let second = try UnixSocket.listen(at: path, mode: 0o600)
+      file?.remove()
+      #expect(file?.path == path)
+      let client = try UnixSocket.connect(to: path)
+      UnixSocket.File(at: path)?.remove()
+      #expect(access(path, F_OK) != 0 && UnixSocket.File(at: path).map(\.path) == nil)
+      #expect(client.raw != second.raw)
+    }
+  }
+
   @Test func aFileThatIsNotASocketIsNotReplaced() async throws {
     try await withSocketPath { path in
       close(open(path, O_CREAT | O_WRONLY, 0o600))

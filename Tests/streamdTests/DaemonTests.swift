@@ -42,6 +42,30 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aDaemonThatStopsLeavesTheSocketOfTheNextOne() async throws {
+    let daemon = try await DaemonProcess(
+      """
+      [streams.program]
+      exec = { command = ["sh", "-c", "trap '' TERM; echo 1; while :; do sleep 1; done"] }
+      start = "always"
+      """)
+    let connection = try StreamConnection(socket: daemon.socket)
+    for try await _ in connection.stream("program").values { break }
+    connection.close()
+    async let status = daemon.stop()
+    // It waits for its program.
+    var next: CInt = -1
+    #expect(
+      try await eventually {
+        next = (try? UnixSocket.listen(at: daemon.socket, mode: 0o600).release()) ?? -1
+        return next >= 0
+      })
+    #expect(!daemon.log.contains("has stopped"))
+    #expect(await status == 0)
+    #expect(UnixSocket.File(at: daemon.socket)?.path == daemon.socket)
+    close(next)
+  }
+
   @Test func noFetchIsMadeWithoutCreditAndADueOneWhenCreditArrives() async throws {
     let upstream = try Upstream.shared.get()
     let key = uniqueKey()

@@ -45,6 +45,9 @@ int renameat2(int from, const char *old, int to, const char *new_name, unsigned 
 #define F_SEAL_GROW 4
 #define RENAME_NOREPLACE 1U
 #endif
+#if !defined(O_PATH)
+#define O_PATH 010000000
+#endif
 
 // Swift cannot call a variadic function.
 
