@@ -44,7 +44,7 @@ final class ReceivedDescriptors {
 
   init(_ raw: [CInt]) { self.raw = raw }
 
-  deinit { raw.forEach { close($0) } }
+  deinit { raw.forEach { close_foreign($0) } }
 }
 
 extension TransportRequest {
@@ -105,7 +105,9 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       lastReceivedAt = now
     }
 
-    /// Live requests that take descriptors: without one the kernel closes what the server passes.
+    /// Whether descriptors may come: not before the first request that takes them.
+    var admitsDescriptors = false
+    /// Live requests that take descriptors.
     var descriptorRequestCount = 0
     /// The bytes of the next value that have arrived.
     var passed: [ReceivedDescriptors] = []
@@ -205,7 +207,11 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
         throw .disconnected("no request can be made on the connection any more")
       }
       requests[id] = request
-      if request.takesDescriptors { session?.descriptorRequestCount += 1 }
+      if request.takesDescriptors, let session {
+        session.descriptorRequestCount += 1
+        session.admitsDescriptors = true
+        LocalSocket.admitDescriptors(on: session.descriptor.raw)
+      }
       setLimit()
       request.opened(id)
     case .grant(let id, let count): session?.machine.sendRequestN(id, count)
@@ -279,8 +285,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   private func read(from session: Session, into buffer: UnsafeMutableRawBufferPointer) -> Int {
-    guard session.descriptorRequestCount > 0 else {
-      return unsafe Glibc.read(session.descriptor.raw, buffer.baseAddress, buffer.count)
+    guard session.admitsDescriptors else {
+      return unsafe LocalSocket.receive(session.descriptor.raw, into: buffer)
     }
     var raw: [CInt] = [-1, -1]
     var number = CInt(raw.count)

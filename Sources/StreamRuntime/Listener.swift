@@ -18,7 +18,7 @@ public final class Listener: EventLoop.Handler {
   private static let pause = Duration.seconds(1)
 
   /// - Parameters:
-  ///   - descriptor: a listening stream socket; made non-blocking here.
+  ///   - descriptor: a listening stream socket; made non-blocking here, and connections to it refuse descriptors.
   ///   - accepted: receives each new connection, non-blocking and closed on exec.
   ///   - paused: called once per pause with its cause (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`; at the start also
   ///     `ENOSPC`, when the kernel watches no more descriptors); accepting resumes by itself after a second.
@@ -30,6 +30,7 @@ public final class Listener: EventLoop.Handler {
     self.loop = loop
     self.accepted = accepted
     self.paused = paused
+    LocalSocket.refuseDescriptors(on: raw)
     _ = fcntl(self.descriptor.raw, F_SETFL, fcntl(self.descriptor.raw, F_GETFL) | O_NONBLOCK)
   }
 
@@ -60,7 +61,11 @@ public final class Listener: EventLoop.Handler {
       let raw = accept4(descriptor.raw, nil, nil, CInt(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue))
       let code = errno
       if raw >= 0 {
-        accepted(OwnedDescriptor(raw))
+        if LocalSocket.refuseDescriptors(on: raw) {
+          accepted(OwnedDescriptor(raw))
+        } else {
+          LocalSocket.closeAside(raw)
+        }
         continue
       }
       switch code {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Owns one descriptor and closes it exactly once, at the end of its own lifetime.
+/// Owns one descriptor and closes it exactly once, at the end of its own lifetime, without a wait for what a peer has sent.
 public struct OwnedDescriptor: ~Copyable, Sendable {
   /// The descriptor, valid during the value's lifetime.
   public let raw: CInt
@@ -17,5 +17,5 @@ public struct OwnedDescriptor: ~Copyable, Sendable {
     return raw
   }
 
-  deinit { close(raw) }
+  deinit { LocalSocket.close(raw) }
 }

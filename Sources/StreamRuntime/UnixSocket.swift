@@ -73,6 +73,7 @@ public enum UnixSocket {
   private static func open(_ type: __socket_type = SOCK_STREAM) throws(SystemError) -> OwnedDescriptor {
     let raw = socket(AF_UNIX, CInt(type.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
+    LocalSocket.refuseDescriptors(on: raw)
     return OwnedDescriptor(raw)
   }
 

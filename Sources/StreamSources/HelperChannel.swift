@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import StreamRuntime
 
@@ -39,6 +40,7 @@ final class HelperChannel: EventLoop.Handler, KeptProcess {
       throw SystemError("socketpair")
     }
     socket = OwnedDescriptor(ends[0])
+    LocalSocket.refuseDescriptors(on: ends[0])
     let theirs = OwnedDescriptor(ends[1])
     self.thread = thread
     self.owner = owner
@@ -93,7 +95,7 @@ final class HelperChannel: EventLoop.Handler, KeptProcess {
 
   private func receive() {
     let isOpen = unsafe withUnsafeTemporaryAllocation(byteCount: 65536, alignment: 1) { buffer in
-      let count = unsafe recv(socket.raw, buffer.baseAddress, buffer.count, 0)
+      let count = unsafe LocalSocket.receive(socket.raw, into: buffer)
       if count > 0 { unsafe reader.append(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
       return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR))
     }

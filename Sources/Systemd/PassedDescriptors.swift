@@ -1,5 +1,6 @@
 import CSystemd
 import Glibc
+import StreamRuntime
 
 /// The descriptors that the service manager passed to this process: sockets of socket activation, valid and invalid
 /// ones, and the descriptors that an earlier process of this service stored.
@@ -46,7 +47,7 @@ public struct PassedDescriptors: Sendable, Equatable {
       } else if sd_is_socket(descriptor, AF_UNSPEC, CInt(SOCK_STREAM.rawValue), 1) > 0 {
         listeners.append(Listener(descriptor: descriptor, name: name))
       } else {
-        close(descriptor)
+        LocalSocket.close(descriptor)
         refusals.append(Refusal(name: name, reason: "descriptor \(descriptor) is not a listening stream socket"))
       }
     }

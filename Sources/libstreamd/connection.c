@@ -167,6 +167,7 @@ static int begin_connect(sdm *c) {
   const struct sockaddr *address = (const struct sockaddr *)&c->addresses[c->address_index];
   c->socket = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (c->socket < 0) return -errno;
+  descriptors_admit(c, false);
   if (connect(c->socket, address, c->address_size[c->address_index]) == 0) return check_peer(c);
   if (errno == EINPROGRESS || errno == EINTR) return 1;
   int code = -errno;

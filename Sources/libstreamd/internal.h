@@ -332,6 +332,7 @@ struct passed {
   int descriptors[2];  /* -1: none */
   uint64_t start, end; /* the bytes of the connection that were read with them */
 };
+void descriptors_admit(sdm *c, bool are_admitted); /* whether the kernel lets any come */
 ssize_t descriptors_receive(sdm *c, void *place, size_t room); /* as recv(2); keeps descriptors if a reply may bring them */
 int descriptors_take(sdm *c, int descriptors[2]); /* those of the present frame, -1 for none. 0; -EMFILE: they could not be received */
 void descriptors_keep(sdm *c, uint64_t at);       /* those of the frame that begins there; closes the others */

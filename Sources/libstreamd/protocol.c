@@ -42,7 +42,7 @@ void request_opened(struct request *r, uint32_t id) {
   r->id = id;
   r->phase = OPEN;
   r->retry_at = 0;
-  if (r->kind == MAP) r->c->asks++;
+  if (r->kind == MAP && r->c->asks++ == 0) descriptors_admit(r->c, true);
   r->in_bucket = *bucket(r->c, id);
   *bucket(r->c, id) = r;
 }
@@ -53,7 +53,7 @@ void request_closed(struct request *r) {
   r->has_fragments = r->ends_with_fragments = false;
   r->fragment_metadata = 0;
   if (!r->id) return;
-  if (r->kind == MAP) r->c->asks--;
+  if (r->kind == MAP && --r->c->asks == 0) descriptors_admit(r->c, false);
   struct request **place = bucket(r->c, r->id);
   while (*place != r) place = &(*place)->in_bucket;
   *place = r->in_bucket;

@@ -35,7 +35,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var lastFleet: FleetConnection?
   /// The report on the served configuration.
   private var report: ConfigurationReport
-  /// Of the socket that the service manager has not passed.
+  /// The file of a socket that this process has made; nil if the service manager has passed one.
   private var ownSocket: UnixSocket.File?
   private var streams: RunningStreams?
   private let sockets: ListeningSockets

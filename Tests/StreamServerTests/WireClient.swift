@@ -19,6 +19,7 @@ final class WireClient {
   /// - Parameter receiveBuffer: of the kernel, in bytes; nil: the system's.
   init(_ path: String, receiveBuffer: CInt? = nil) throws {
     descriptor = try UnixSocket.connect(to: path)
+    LocalSocket.admitDescriptors(on: descriptor.raw)  // for maps
     _ = fcntl(descriptor.raw, F_SETFL, 0)
     if var size = receiveBuffer {
       setsockopt(descriptor.raw, SOL_SOCKET, SO_RCVBUF, &size, socklen_t(MemoryLayout<CInt>.size))

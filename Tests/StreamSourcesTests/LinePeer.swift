@@ -28,6 +28,10 @@ final class LinePeer: Sendable {
     else { throw HTTPFailure("cannot send: \(errno)") }
   }
 
+  /// Sends a byte with a socket that lingers.
+  /// - Returns: 0 or an errno.
+  func send(_ lingering: LingeringSocket) -> CInt { lingering.send([0], over: socket) }
+
   /// The next bytes, as many as `count`; fewer at the end of the connection.
   func receive(_ count: Int) async throws -> String {
     var bytes: [UInt8] = []

@@ -11,6 +11,7 @@ void put_with(struct peer *p, struct buffer *out, const int *descriptors, int co
   struct iovec part = {buffer_content(out), buffer_size(out)};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
   if (count) {
+    descriptors_admit(p->c, true); /* the request may follow */
     message.msg_control = control.bytes;
     message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
     control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((size_t)count * sizeof(int))};

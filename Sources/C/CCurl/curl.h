@@ -26,6 +26,29 @@ static inline CURLcode curl_easy_set_progress(CURL *easy, curl_xferinfo_callback
   return curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, value);
 }
 
+#if !defined(SO_PASSRIGHTS)
+#define SO_PASSRIGHTS 83
+#endif
+
+// As libcurl does, with a socket over which no descriptors come, from Linux 6.16 on. In C, because Swift finds the constants of
+// sockets in one of the modules that have them only.
+static inline curl_socket_t open_without_descriptors(
+    void *context, curlsocktype purpose, struct curl_sockaddr *address) {
+  (void)context, (void)purpose;
+  int off = 0;
+  curl_socket_t result = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  if (result >= 0) setsockopt(result, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof off);
+  return result;
+}
+
+static inline CURLcode curl_easy_refuse_descriptors(CURL *easy) {
+  return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_without_descriptors);
+}
+
+static inline CURLcode curl_easy_set_closer(CURL *easy, curl_closesocket_callback value) {
+  return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, value);
+}
+
 static inline CURLcode curl_easy_get_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
 }

@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,6 +48,9 @@ int renameat2(int from, const char *old, int to, const char *new_name, unsigned 
 #endif
 #if !defined(O_PATH)
 #define O_PATH 010000000
+#endif
+#if !defined(SO_PASSRIGHTS)
+#define SO_PASSRIGHTS 83
 #endif
 
 // Swift cannot call a variadic function.
@@ -87,7 +91,7 @@ static inline void wait_while(const void *word, unsigned value, int milliseconds
 
 // As send(2), with `count` descriptors, 1 to 253 (SCM_MAX_FD of the kernel), which arrive with the first byte.
 static inline ssize_t send_with_descriptors(
-    int to, const void *bytes, size_t size, const int *descriptors, int count) {
+    int to, const void *bytes, size_t size, const int *descriptors, int count, int flags) {
   union {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(253 * sizeof(int))];
@@ -103,13 +107,20 @@ static inline ssize_t send_with_descriptors(
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(count * sizeof(int));
   __builtin_memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
-  return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return sendmsg(to, &message, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // Sends one message with descriptors, as above, and one byte, which a message requires.
 static inline ssize_t send_descriptors(int to, const int *descriptors, int count) {
   char byte = 0;
-  return send_with_descriptors(to, &byte, 1, descriptors, count);
+  return send_with_descriptors(to, &byte, 1, descriptors, count, 0);
+}
+
+// Closes a descriptor that another process has made. If it is a socket, its close does not wait until its own peer has read.
+static inline void close_foreign(int descriptor) {
+  struct linger off = {0, 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &off, sizeof off);
+  close(descriptor);
 }
 
 // As recv(2), with at most `*count` descriptors, closed on exec, which come with one of the bytes; the others are closed. Sets
@@ -117,28 +128,93 @@ static inline ssize_t send_descriptors(int to, const int *descriptors, int count
 static inline ssize_t receive_with_descriptors(int from, void *bytes, size_t size, int *descriptors, int *count) {
   union {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(4 * sizeof(int))];
+    char bytes[CMSG_SPACE(253 * sizeof(int))];
   } control;
   struct iovec data = {bytes, size};
   struct msghdr message = {0};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = &control;
-  message.msg_controllen = CMSG_SPACE((*count < 4 ? *count : 4) * sizeof(int));
-  int limit = *count;
+  message.msg_controllen = sizeof control;
+  int limit = *count, all = 0;
   *count = 0;
   ssize_t result = recvmsg(from, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (result < 0) return result;
   struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    *count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    __builtin_memcpy(descriptors, CMSG_DATA(header), *count * sizeof(int));
+  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
+    all = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  *count = all < limit ? all : limit;
+  if (all > 0) __builtin_memcpy(descriptors, CMSG_DATA(header), *count * sizeof(int));
+  for (int index = *count; index < all; index++) {
+    int other;
+    __builtin_memcpy(&other, CMSG_DATA(header) + index * sizeof(int), sizeof other);
+    close_foreign(other);
   }
   if ((message.msg_flags & MSG_CTRUNC) && *count < limit) {
-    while (*count > 0) close(descriptors[--*count]);
+    while (*count > 0) close_foreign(descriptors[--*count]);
     *count = -1;
   }
   return result;
+}
+
+// As recv(2) with MSG_PEEK, which leaves the queue as it is. errno is EPROTO if descriptors come with the bytes.
+static inline ssize_t peek_for_descriptors(int from, void *bytes, size_t size, int flags) {
+  struct iovec data = {bytes, size};
+  struct msghdr message = {0};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  ssize_t count = recvmsg(from, &message, flags | MSG_PEEK | MSG_DONTWAIT);
+  if (count < 0 || !(message.msg_flags & MSG_CTRUNC)) return count;
+  errno = EPROTO;
+  return -1;
+}
+
+// As recv(2). If descriptors come with the bytes, both stay in the queue, and errno is EPROTO: to take them out would close
+// the descriptors.
+static inline ssize_t receive_without_descriptors(int from, void *bytes, size_t size, int flags) {
+  ssize_t count = peek_for_descriptors(from, bytes, size, flags);
+  if (count < 0) return count;
+  return recv(from, bytes, (size_t)count < size ? (size_t)count : size, flags | MSG_DONTWAIT);
+}
+
+// What `close_with_thread` and its thread share.
+struct closing {
+  const int *descriptors;
+  int count;
+  int failure;
+  sem_t is_alone, may_end;
+};
+
+static inline void *hold_descriptors(void *argument) {
+  struct closing *closing = (struct closing *)argument;
+  unsigned next = (unsigned)closing->descriptors[closing->count - 1] + 1;
+  // CLOSE_RANGE_UNSHARE, 2: this thread has a table of descriptors of its own from here on.
+  closing->failure = syscall(SYS_close_range, next, ~0U, 2U) == 0 ? 0 : errno;
+  next = 0;
+  for (int index = 0; index < closing->count && !closing->failure; index++) {
+    unsigned held = (unsigned)closing->descriptors[index];
+    if (held > next) syscall(SYS_close_range, next, held - 1, 0U);
+    next = held + 1;
+  }
+  sem_post(&closing->is_alone);
+  while (sem_wait(&closing->may_end) != 0) {}
+  return 0;
+}
+
+// Closes descriptors, in ascending order, so that their last close is at the end of a thread, where the kernel does not wait for
+// a lingering socket, nor for one that is in their queues. Returns 0, or an errno when they are still open.
+static inline int close_with_thread(const int *descriptors, int count) {
+  struct closing closing = {descriptors, count, 0};
+  pthread_t thread;
+  sem_init(&closing.is_alone, 0, 0);
+  sem_init(&closing.may_end, 0, 0);
+  int failure = pthread_create(&thread, 0, hold_descriptors, &closing);
+  if (failure) return failure;
+  while (sem_wait(&closing.is_alone) != 0) {}
+  for (int index = 0; index < count && !closing.failure; index++) close(descriptors[index]);
+  sem_post(&closing.may_end);
+  pthread_join(thread, 0);
+  return closing.failure;
 }
 
 // Receives the next message's descriptors, closed on exec, at most 253. Returns their number; -1 when there is no

@@ -59,7 +59,7 @@ extension Connection {
   private func send(_ map: UnsentMap, _ bytes: UnsafeRawBufferPointer) -> WriteResult? {
     let descriptors = [map.region.descriptor] + (map.page.map { [$0.descriptor] } ?? [])
     let count = unsafe send_with_descriptors(
-      socket.raw, bytes.baseAddress, bytes.count, descriptors, CInt(descriptors.count))
+      socket.raw, bytes.baseAddress, bytes.count, descriptors, CInt(descriptors.count), 0)
     // The kernel's limit of descriptors on their way, or a policy of the system.
     if count < 0, ![EAGAIN, EINTR, ENOBUFS, EPIPE, ECONNRESET].contains(errno) { return nil }
     let result = noteWritten(count)

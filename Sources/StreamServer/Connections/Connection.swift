@@ -280,7 +280,7 @@ class Connection: EventLoop.Handler {
       }
       if waiting.offset == waiting.bytes.count { waitingInput = nil }
     } else {
-      let count = unsafe recv(socket.raw, worker.input.baseAddress, worker.input.count, 0)
+      let count = unsafe LocalSocket.receive(socket.raw, into: worker.input)
       guard count > 0 else {
         if count == 0 { return endInput() }
         if errno != EAGAIN && errno != EINTR { return close() }

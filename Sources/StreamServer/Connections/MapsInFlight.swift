@@ -78,7 +78,7 @@ final class MapsInFlight: Sendable {
       for (number, entry) in entries {
         var entry = entry
         let isNeeded = entry.update()
-        if !isNeeded, entry.isLeft { close(entry.socket) }
+        if !isNeeded, entry.isLeft { LocalSocket.close(entry.socket) }
         entries[number] = isNeeded ? entry : nil
       }
       let all = entries.values.reduce(0) { $0 + $1.count }
@@ -119,7 +119,7 @@ final class MapsInFlight: Sendable {
   }
 
   deinit {
-    entries.withLock { entries in for entry in entries.values where entry.isLeft { close(entry.socket) } }
+    entries.withLock { entries in for entry in entries.values where entry.isLeft { LocalSocket.close(entry.socket) } }
   }
 }
 

@@ -86,7 +86,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// Reads once, into memory that all connections share.
   /// - Returns: nil if nothing has arrived; empty at the end.
   fileprivate func read(_ socket: CInt) -> ArraySlice<UInt8>? {
-    let count = unsafe input.withUnsafeMutableBytes { unsafe recv(socket, $0.baseAddress, $0.count, 0) }
+    let count = unsafe input.withUnsafeMutableBytes { unsafe LocalSocket.receive(socket, into: $0) }
     guard count >= 0 else { return errno == EAGAIN || errno == EINTR ? nil : [] }
     return input[..<count]
   }

@@ -31,7 +31,7 @@ package enum DescriptorParcel {
       let kind = CInt(SOCK_SEQPACKET.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
       guard unsafe socketpair(AF_UNIX, kind, 0, &pair) == 0 else {
         let error = SystemError("socketpair")
-        for (end, _) in ends { close(end) }
+        for (end, _) in ends { LocalSocket.close(end) }
         throw error
       }
       let before = packed
@@ -43,9 +43,9 @@ package enum DescriptorParcel {
         guard sent >= 0 else { break }
         packed += count
       }
-      close(pair[1])
+      LocalSocket.close(pair[1])
       guard packed > before else {
-        close(pair[0])
+        LocalSocket.close(pair[0])
         break
       }
       ends.append((pair[0], before))

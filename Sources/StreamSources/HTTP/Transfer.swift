@@ -318,6 +318,15 @@ import StreamRuntime
     (waitNotice, headTimer) = (nil, nil)
   }
 
+  /// libcurl reads by itself: only the kernel can keep descriptors out of its sockets.
+  private func refuseDescriptors(_ easy: UnsafeMutableRawPointer) {
+    unsafe curl_easy_refuse_descriptors(easy)
+    unsafe curl_easy_set_closer(easy) { _, socket in
+      LocalSocket.close(socket)
+      return 0
+    }
+  }
+
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
     unsafe curl_slist_free_all(headerList)
     unsafe headerList = nil
@@ -331,6 +340,7 @@ import StreamRuntime
     for (option, value) in sent.options {
       guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
+    if request.unixSocket != nil { unsafe refuseDescriptors(easy) }
     unsafe curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
     unsafe curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // detects a host that has disappeared
     unsafe curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's response is not the head

@@ -41,18 +41,19 @@ class DescriptorPort: LinePort {
   /// For messages.
   let name: String
   let hasMessages: Bool
+  private let isSocket: Bool
 
   final var descriptor: CInt { owned.raw }
 
-  init(_ descriptor: consuming OwnedDescriptor, name: String, hasMessages: Bool = false) {
+  init(_ descriptor: consuming OwnedDescriptor, name: String, isSocket: Bool = false, hasMessages: Bool = false) {
     owned = descriptor
-    (self.name, self.hasMessages) = (name, hasMessages)
+    (self.name, self.isSocket, self.hasMessages) = (name, isSocket, hasMessages)
   }
 
   func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput {
     let count =
-      hasMessages
-      ? unsafe recv(descriptor, room.baseAddress, room.count, CInt(MSG_TRUNC))
+      isSocket
+      ? unsafe LocalSocket.receive(descriptor, into: room, flags: hasMessages ? CInt(MSG_TRUNC) : 0)
       : unsafe Glibc.read(descriptor, room.baseAddress, room.count)
     if count > 0 { return .bytes(count) }
     if count == 0 { return hasMessages && !hasEnded ? .bytes(0) : .end }
@@ -87,10 +88,11 @@ extension DescriptorPort {
     do throws(SystemError) {
       if !needsMessages {
         do throws(SystemError) {
-          return DescriptorPort(try UnixSocket.connect(to: path), name: path)
+          return DescriptorPort(try UnixSocket.connect(to: path), name: path, isSocket: true)
         } catch  where error.code == EPROTOTYPE {}  // a listener with messages
       }
-      return DescriptorPort(try UnixSocket.connect(to: path, hasMessages: true), name: path, hasMessages: true)
+      return DescriptorPort(
+        try UnixSocket.connect(to: path, hasMessages: true), name: path, isSocket: true, hasMessages: true)
     } catch {
       guard error.code == EPROTOTYPE else { throw .connecting(to: path, error.code) }
       throw HTTPFailure(

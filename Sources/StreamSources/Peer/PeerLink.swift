@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import RSocket
 import StreamRuntime
@@ -174,7 +175,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     let failure: PeerMachine.Ending? = unsafe withUnsafeTemporaryAllocation(
       byteCount: Self.readByteCount, alignment: 16
     ) { buffer in
-      let count = unsafe recv(socket.descriptor.raw, buffer.baseAddress, buffer.count, 0)
+      let count = unsafe LocalSocket.receive(socket.descriptor.raw, into: buffer)
       let code = errno
       if count > 0 {
         owner?.peerSent(byteCount: count)

@@ -56,7 +56,7 @@ enum ConnectionHandover {
   ///   parcel.
   static func save(_ saved: SavedConnections, with manager: ServiceManager, room: Int, _ journal: Journal) {
     let (parcels, count) = pack(saved.descriptors, room: room, journal)
-    defer { for parcel in parcels { close(parcel.end) } }
+    defer { for parcel in parcels { LocalSocket.close(parcel.end) } }
     saved.cancel(from: count)
     guard room > 0 else { return }
     do throws(SystemError) {
@@ -85,11 +85,11 @@ enum ConnectionHandover {
     do throws(SystemError) {
       var (parcels, count) = try pack(descriptors, perMessage: DescriptorParcel.fewPerMessage)
       if parcels.count >= min(room, manyParcels) {
-        for parcel in parcels { close(parcel.end) }
+        for parcel in parcels { LocalSocket.close(parcel.end) }
         (parcels, count) = try pack(descriptors, perMessage: DescriptorParcel.mostPerMessage)
       }
       guard parcels.count < room else {
-        for parcel in parcels { close(parcel.end) }
+        for parcel in parcels { LocalSocket.close(parcel.end) }
         journal.write(
           .limitReached, .warning,
           "\(counted(descriptors.count, "connection")) closed: handing them over takes "
@@ -121,7 +121,7 @@ enum ConnectionHandover {
     guard !mine.isEmpty else { return nil }
     let names = Array(Set(mine.map(\.name)))
     stored.removeAll { names.contains($0.name) }
-    defer { for descriptor in mine { close(descriptor.descriptor) } }
+    defer { for descriptor in mine { LocalSocket.close(descriptor.descriptor) } }
     let parcels = mine.compactMap(parcel)
     let state = mine.first { $0.name == stateName }?.descriptor
     let bytes = state.flatMap { MemoryFile.bytes(of: $0) } ?? []
@@ -151,7 +151,7 @@ enum ConnectionHandover {
     for parcel in parcels {
       parcel.copy { _, descriptor in
         counts[PeerCredentials(of: descriptor).map { "uid \($0.user)" } ?? "TCP", default: 0] += 1
-        close(descriptor)
+        LocalSocket.close(descriptor)
       }
     }
     let users = counts.sorted { ($1.value, $0.key) < ($0.value, $1.key) }
@@ -174,13 +174,15 @@ enum ConnectionHandover {
       for parcel in parcels {
         parcel.copy { index, descriptor in
           if (room..<saved.count).contains(index) { saved.cancel(index, by: descriptor) }
-          close(descriptor)
+          LocalSocket.close(descriptor)
         }
       }
     }
     for parcel in parcels {
       parcel.copy { index, descriptor in
-        if index < min(room, saved.count) { saved.attach(descriptor, to: index) } else { close(descriptor) }
+        guard index < min(room, saved.count) else { return LocalSocket.close(descriptor) }
+        guard LocalSocket.refuseDescriptors(on: descriptor) else { return LocalSocket.closeAside(descriptor) }
+        saved.attach(descriptor, to: index)
       }
     }
   }
