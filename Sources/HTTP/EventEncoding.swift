@@ -337,11 +337,19 @@ public enum ServerSentEvents {
   public static func retry(milliseconds: Int) -> String { "retry: \(milliseconds)\n\n" }
 
   /// The last event of a response that the server ends.
-  public static func end(reason: String) -> String {
+  ///
+  /// - Parameters:
+  ///   - reason: one sentence.
+  ///   - type: a URI for it, as that of a ``Problem``; nil: the response has all that was asked for.
+  public static func end(reason: String, type: String? = nil) -> String {
     var bytes: [UInt8] = []
     ByteWriter.append(to: &bytes) {
       $0.append("event: end\ndata: {\"reason\":")
       $0.append(quoted: reason)
+      if let type {
+        $0.append(",\"type\":")
+        $0.append(quoted: type)
+      }
       $0.append("}\n\n")
     }
     return String(decoding: bytes, as: UTF8.self)

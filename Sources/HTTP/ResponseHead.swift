@@ -52,6 +52,8 @@ public struct Problem: Equatable, Sendable {
   public var status: Status
   /// One sentence.
   public var detail: String
+  /// A URI for its reason; nil: the status says all.
+  public var type: String?
   /// For a publisher: the number of values that are in the stream.
   public var accepted: UInt64?
 
@@ -63,13 +65,18 @@ public struct Problem: Equatable, Sendable {
   }
 
   /// Creates the problem that a rejected request has.
-  public init(_ rejection: Rejection) { self.init(rejection.status, rejection.detail) }
+  public init(_ rejection: Rejection) {
+    self.init(rejection.status, rejection.detail)
+    type = rejection.type
+  }
 
   /// The body: JSON with a line feed at its end.
   public var body: [UInt8] {
     var bytes: [UInt8] = []
     ByteWriter.append(to: &bytes) { writer in
-      writer.append("{\"type\":\"about:blank\",\"title\":")
+      writer.append("{\"type\":")
+      writer.append(quoted: type ?? "about:blank")
+      writer.append(",\"title\":")
       writer.append(quoted: status.title)
       writer.append(",\"status\":")
       writer.append(decimal: UInt64(status.rawValue))

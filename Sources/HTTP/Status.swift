@@ -65,6 +65,8 @@ public struct Rejection: Error, Equatable, Sendable {
   public package(set) var status: Status
   /// One sentence for the client, without the bytes that it sent.
   public let detail: String
+  /// A URI for its reason, which a program can compare; nil: the status says all.
+  package var type: String?
   /// The server has counted and reported it.
   package var isReported = false
 

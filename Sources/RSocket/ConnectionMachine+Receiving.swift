@@ -41,10 +41,10 @@ extension ConnectionMachine {
       let code: ErrorCode
       switch phase {
       case .awaitingSetup: code = error.code == .connectionError ? .invalidSetup : error.code
-      case .open, .closed: code = .connectionError
+      case .open, .closed: code = error.code.base == .connectionError ? error.code : .connectionError
       }
       close(code, error.message)
-      events.append(.closed(code, error.message))
+      events.append(.closed(code.base, error.message))
     }
     return phase == .closed ? bytes.count : bytes.count - rest.count
   }

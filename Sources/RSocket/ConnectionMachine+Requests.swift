@@ -11,7 +11,7 @@ extension ConnectionMachine {
     }
     guard live.index(of: id) == nil else { throw .malformed("request ID \(id) is in use") }
     if let (code, message) = refusal(of: request) {
-      if kind != .fireAndForget { Frame.error(id, code, message).encode(into: &output) }
+      if kind != .fireAndForget { output += encodedError(id, code, message) }
       return
     }
     if kind != .fireAndForget || follows {
@@ -29,14 +29,14 @@ extension ConnectionMachine {
   private mutating func refusal(of request: Assembly) -> (ErrorCode, String)? {
     guard isServer else { return (.rejected, "this client accepts no requests") }
     if usesLeases {
-      guard leaseCount > 0 else { return (.rejected, "the lease allows no more requests") }
+      guard leaseCount > 0 else { return (.tooManyRequests, "the lease allows no more requests") }
       leaseCount -= 1
     }
     if request.kind?.hasInitialRequest == true, !(1...Credit.unlimited).contains(request.initialRequest) {
       return (.invalid, "an initial demand of \(request.initialRequest) is not 1...2147483647")
     }
     guard live.count < limits.maximumRequests else {
-      return (.rejected, "more than \(limits.maximumRequests) requests at once on one connection")
+      return (.tooManyRequests, "more than \(limits.maximumRequests) requests at once on one connection")
     }
     return nil
   }
@@ -105,7 +105,7 @@ extension ConnectionMachine {
     guard isServer || isWithinLimit(assembly.payload) else { return giveUp(at: index, into: &events) }
     guard !follows else { return try keep(assembly, of: id, at: index, into: &events) }
     guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
-      guard assembly.kind == nil else { throw tooLong(id) }
+      guard assembly.kind == nil else { throw tooLong(id, at: index) }
       return dropRest(at: index, into: &events)
     }
     dropAssembly(at: index)
@@ -120,7 +120,7 @@ extension ConnectionMachine {
     _ assembly: Assembly, of id: StreamID, at index: LiveRequests.Index, into events: inout [Event]
   ) throws(ProtocolViolation) {
     guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
-      guard assembly.kind == nil else { throw tooLong(id) }
+      guard assembly.kind == nil else { throw tooLong(id, at: index) }
       return dropRest(at: index, into: &events)
     }
     assemblyByteCount += assembly.payload.byteCount
@@ -144,13 +144,19 @@ extension ConnectionMachine {
   private mutating func giveUp(at index: LiveRequests.Index, into events: inout [Event]) {
     let (id, count) = (live[index].id, limits.maximumRequestBytes)
     remove(at: index)
+    hasGivenUp = true
     Frame.cancel(id).encode(into: &output)
     events.append(
       .error(id, .invalid, "a value has more than \(count) byte\(count == 1 ? "" : "s"), the limit of the receiver"))
   }
 
-  private func tooLong(_ id: StreamID) -> ProtocolViolation {
-    .malformed("the fragments up to request \(id) exceed the limit of \(limits.maximumRequestBytes) bytes")
+  /// Ends the connection. A client that knows reasons sees before which of its requests is the cause.
+  private mutating func tooLong(_ id: StreamID, at index: LiveRequests.Index) -> ProtocolViolation {
+    let limit = "the limit of \(limits.maximumRequestBytes) bytes"
+    if knowsReasons, live[index].kind != .fireAndForget {
+      output += encodedError(id, .tooLarge, "the fragments of the request exceed \(limit)")
+    }
+    return ProtocolViolation(.requestTooLarge, "the fragments up to request \(id) exceed \(limit)")
   }
 
   mutating func receiveRequestN(at index: LiveRequests.Index, _ count: UInt32, into events: inout [Event]) {

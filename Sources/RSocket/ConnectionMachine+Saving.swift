@@ -34,6 +34,7 @@ extension ConnectionMachine {
     package var keepaliveMilliseconds: UInt32 = 0
     package var lifetimeMilliseconds: UInt32 = 0
     package var leaseCount: UInt32 = 0
+    package var knowsReasons = false
     /// The start of an incomplete frame.
     package var tail: [UInt8] = []
     package var output: [UInt8] = []
@@ -65,6 +66,7 @@ extension ConnectionMachine {
     saved.usesLeases = usesLeases
     (saved.keepaliveMilliseconds, saved.lifetimeMilliseconds) = (keepaliveMilliseconds, lifetimeMilliseconds)
     saved.leaseCount = leaseCount
+    saved.knowsReasons = knowsReasons
     (saved.tail, saved.output) = (tail, output)
     saved.requests = live.all.map { live in
       var request = Saved.Request()
@@ -93,6 +95,7 @@ extension ConnectionMachine {
     usesLeases = saved.usesLeases
     (keepaliveMilliseconds, lifetimeMilliseconds) = (saved.keepaliveMilliseconds, saved.lifetimeMilliseconds)
     leaseCount = saved.leaseCount
+    knowsReasons = saved.knowsReasons
     (tail, output) = (saved.tail, saved.output)
     for request in saved.requests {
       live.insert(

@@ -93,7 +93,14 @@ extension ConnectionMachine {
   public mutating func sendError(_ id: StreamID, _ code: ErrorCode, _ message: String) {
     guard let index = live.index(of: id) else { return }
     remove(at: index)
-    Frame.error(id, code, message).encode(into: &output)
+    output += encodedError(id, code, message)
+  }
+
+  /// An ERROR as the peer understands it. The caller has ended the request, and writes the frame in place of another one.
+  public func encodedError(_ id: StreamID, _ code: ErrorCode, _ message: String) -> [UInt8] {
+    var bytes: [UInt8] = []
+    Frame.error(id, isServer && !knowsReasons ? code.base : code, message).encode(into: &bytes)
+    return bytes
   }
 
   /// Grants the peer this many more values, 1...2^31-1; a value beyond the total closes the connection.
@@ -127,7 +134,7 @@ extension ConnectionMachine {
   public mutating func close(_ code: ErrorCode, _ message: String) {
     guard phase != .closed else { return }
     shut()
-    Frame.error(.connection, code, message).encode(into: &output)
+    output += encodedError(.connection, code, message)
   }
 
   // MARK: Encoding

@@ -54,12 +54,17 @@ public struct ConnectionMachine: Sendable {
   var phase: Phase
   /// The peer closed the connection; its reason is in ``Event/closed(_:_:)``.
   public internal(set) var isClosedByPeer = false
+  /// Client: whether a request has ended because of a value above ``ConnectionLimits/maximumRequestBytes``.
+  public internal(set) var hasGivenUp = false
   /// Whether this is the server's side.
   public let isServer: Bool
   /// Whether requests need a lease.
   public internal(set) var usesLeases = false
   /// The format in which request metadata names a stream. Server: `.routing` until the SETUP has arrived.
   public internal(set) var metadataFormat = MetadataFormat.routing
+  /// Server: whether the client knows the codes of streamd with a reason. For another client they are sent without it. The
+  /// owner sets this when the SETUP has arrived.
+  public var knowsReasons = false
   var keepaliveMilliseconds: UInt32 = 0
   var lifetimeMilliseconds: UInt32 = 0
   var leaseCount: UInt32 = 0

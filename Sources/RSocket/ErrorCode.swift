@@ -30,6 +30,19 @@ public struct ErrorCode: RawRepresentable, Hashable, Sendable {
   public static let invalid = ErrorCode(rawValue: 0x204)
   /// Request, specific to streamd: the subscriber lagged, and its options make that a failure.
   public static let lagged = ErrorCode(rawValue: 0x301)
+
+  /// Request, specific to streamd: ``invalid``, because a value is larger than its receiver allows. Has the number of
+  /// `FailureReason.tooLarge`.
+  public static let tooLarge = ErrorCode(rawValue: 0x204_0014)
+  /// Request, specific to streamd: ``rejected``, because the connection has too many requests. Has the number of
+  /// `FailureReason.tooManyRequests`.
+  public static let tooManyRequests = ErrorCode(rawValue: 0x202_0009)
+  /// Connection, specific to streamd: ``connectionError``, because a request has too many bytes. Has the number of
+  /// `FailureReason.requestTooLarge`.
+  public static let requestTooLarge = ErrorCode(rawValue: 0x101_002e)
+
+  /// The code without streamd's number of a reason: the upper 16 bits of such a code.
+  public var base: ErrorCode { rawValue > 0xffff ? ErrorCode(rawValue: rawValue >> 16) : self }
 }
 
 extension ErrorCode: CustomStringConvertible {

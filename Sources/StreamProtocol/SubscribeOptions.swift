@@ -101,7 +101,11 @@ extension SubscribeOptions {
   /// Invalid options: one sentence that names the option.
   package struct Malformed: Error, Equatable {
     package let sentence: String
-    package init(_ sentence: String) { self.sentence = sentence }
+    package let reason: FailureReason
+
+    package init(_ sentence: String, _ reason: FailureReason = .invalidRequest) {
+      (self.sentence, self.reason) = (sentence, reason)
+    }
   }
 
   /// Maximum bytes: a filter and many times the size of all other options. They are parsed on an event loop, and errors

@@ -121,7 +121,7 @@ extension Worker {
   fileprivate func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {
     for stream in removed {
       for member in members(of: stream) where member.state != .ended {
-        member.connection.fail(member, .canceled("\"\(stream.name)\" is no longer served"))
+        member.connection.fail(member, .removed(stream.name))
       }
     }
     for stream in changed {

@@ -84,7 +84,7 @@ public final class StreamServer: Sendable {
       renderMetrics(key, on: queue, completed: completed)
     }
     systemStreams.setCommands { [weak self] command, client, completed in
-      guard let self else { return completed(.canceled("streamd is stopping")) }
+      guard let self else { return completed(.stopping) }
       perform(command, for: client, completed: completed)
     }
     try addSystemStreams()

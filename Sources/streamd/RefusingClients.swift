@@ -24,7 +24,7 @@ func refuseClients(from sockets: [PassedDescriptors.Listener], of path: String, 
       accepted: { socket in
         let user = PeerCredentials(of: socket.raw)?.user
         let mayRead = user.map { mayAllRead || $0 == 0 || $0 == geteuid() } == true
-        refused.refuse(socket, mayRead ? details : sentence)
+        refused.refuse(socket, mayRead ? details : sentence, reason: .notConfigured)
       },
       paused: { _ in })
   }

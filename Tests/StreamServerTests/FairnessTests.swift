@@ -1,3 +1,4 @@
+import CLinux
 import Events
 import Glibc
 import RSocket

@@ -15,6 +15,7 @@ import Testing
   // MARK: Over the limit of connections
 
   private static let full = "the server has 1 connections already (max_connections)"
+  private static let type = #""type":"urn:streamd:too-many-connections""#
 
   /// A server with one connection, which uses the limit up.
   private func withFullServer(
@@ -40,7 +41,7 @@ import Testing
       client.get(target, field)
       let response = try client.response()
       #expect(response.status == 200 && response["Content-Type"] == "text/event-stream" && response.isComplete)
-      #expect(response.text == "retry: 10000\n\nevent: end\ndata: {\"reason\":\"\(Self.full)\"}\n\n")
+      #expect(response.text == "retry: 10000\n\nevent: end\ndata: {\"reason\":\"\(Self.full)\",\(Self.type)}\n\n")
       #expect(response["Connection"] == "close" && response["Cache-Control"] == "no-store, no-transform")
       #expect(try client.isAtEnd())
       #expect(harness.server.statistics.refused == 1)

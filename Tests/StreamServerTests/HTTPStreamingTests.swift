@@ -439,9 +439,11 @@ import Testing
       #expect(harness.server.change([StreamChange(configuration)], removing: ["removed"]).isEmpty)
       sources[2].finish(.failure(StreamFailure("it broke")))
       sources[3].finish()
+      func type(_ name: String) -> String { "\",\"type\":\"urn:streamd:\(name)" }
       let reasons = [
-        "removed": "\\\"removed\\\" is no longer served", "revoked": "uid \(geteuid()) may not read \\\"revoked\\\"",
-        "failed": "it broke", "finished": "finished",
+        "removed": "\\\"removed\\\" is no longer served" + type("removed"),
+        "revoked": "uid \(geteuid()) may not read \\\"revoked\\\"" + type("may-not-read"),
+        "failed": "it broke" + type("failed"), "finished": "finished",
       ]
       for (name, sse, lines) in clients {
         let (text, isComplete) = try Self.rest(sse)
@@ -481,7 +483,7 @@ import Testing
       #expect(there.status == 200 && there.text == "1\n" && there.isComplete)
       // An EventSource connects again only after 200.
       let events = try Self.events(harness, "/streams/empty?as=sse")
-      #expect(events == [ParsedEvent("end", id: nil, "{\"reason\":\"it broke\"}")])
+      #expect(events == [ParsedEvent("end", id: nil, "{\"reason\":\"it broke\",\"type\":\"urn:streamd:failed\"}")])
     }
   }
 
@@ -520,7 +522,8 @@ import Testing
       #expect(
         ParsedEvent.all(in: finished.text).map(\.data) == ["B", "{\"reason\":\"finished\"}"] && finished.isComplete)
       let failed = try Self.rest(failing)
-      #expect(ParsedEvent.all(in: failed.text).map(\.data) == ["{\"reason\":\"it broke\"}"] && failed.isComplete)
+      let end = "{\"reason\":\"it broke\",\"type\":\"urn:streamd:failed\"}"
+      #expect(ParsedEvent.all(in: failed.text).map(\.data) == [end] && failed.isComplete)
       harness.eventually { harness.server.statistics.subscribers == 0 }
     }
   }
@@ -609,7 +612,8 @@ import Testing
     #expect(try lines.chunkText() == "1\n")
     await harness.stop()
     let (text, isComplete) = try Self.rest(sse)
-    #expect(text == "retry: 30000\n\nevent: end\ndata: {\"reason\":\"streamd is stopping\"}\n\n" && isComplete)
+    let end = "{\"reason\":\"streamd is stopping\",\"type\":\"urn:streamd:stopping\"}"
+    #expect(text == "retry: 30000\n\nevent: end\ndata: \(end)\n\n" && isComplete)
     #expect(try Self.rest(lines).isComplete)
     #expect(try waiting.response().status == 503)
     #expect(try halfClosed.response().status == 503)

@@ -42,7 +42,8 @@ import Testing
     while ends || !rest.contains("2"), let chunk = try client.chunkText() {
       if chunk.isEmpty {
         #expect(try ends && client.isAtEnd(), "\(what)")
-        let end = "event: end\ndata: {\"reason\":\"the type of \\\"s\\\" is \(type) now\"}\n\n"
+        let end =
+          "event: end\ndata: {\"reason\":\"the type of \\\"s\\\" is \(type) now\",\"type\":\"urn:streamd:type-changed\"}\n\n"
         #expect(rest == (query == "as=sse" ? end : ""), "\(what)")
         return
       }

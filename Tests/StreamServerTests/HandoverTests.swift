@@ -397,7 +397,10 @@ import Testing
   }
 
   @Test(arguments: [
-    ("/streams/s?as=sse", "retry: 30000\n\nevent: end\ndata: {\"reason\":\"streamd is restarting\"}\n\n"),
+    (
+      "/streams/s?as=sse",
+      "retry: 30000\n\nevent: end\ndata: {\"reason\":\"streamd is restarting\",\"type\":\"urn:streamd:restarting\"}\n\n"
+    ),
     ("/streams/s?as=ndjson", ""),
   ])
   func responsesWithoutSpaceEnd(target: String, end: String) async throws {

@@ -127,7 +127,8 @@ private let secrets = [
     try daemon.folder.write(Array("another-0123456789".utf8), to: "alice")
     try await daemon.reload(file(address, "alice", "bob"))
     #expect(
-      client.read(through: "is not valid any more").contains(#"{"reason":"token \"alice\" is not valid any more"}"#))
+      client.read(through: "is not valid any more").contains(
+        #"{"reason":"token \"alice\" is not valid any more","type":"urn:streamd:token-removed"}"#))
     #expect(try status(address, "/streams/s?wait=60s", bearer("alice-0123456789")) == "401")
     #expect(try status(address, "/streams/s?wait=60s", bearer("another-0123456789")) == "200")
     #expect(try status(address, "/streams/s?wait=60s", bearer("bob-012345678901==")) == "200")

@@ -22,7 +22,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
     worker.loop.assertOnLoop()
     guard AccessRules.owner.admit(connection.identity.credentials, groups: { [] }) else {
       let sentence = "\(connection.identity.user) may not give commands: only root and the daemon's user may"
-      return connection.refuse(RequestID(id), .init(ControlCommand.route, .forbidden(sentence)))
+      return connection.refuse(RequestID(id), .init(ControlCommand.route, .init(.mayNotCommand, sentence)))
     }
     do throws(SubscribeOptions.Malformed) {
       let command = try ControlCommand(json: data)
@@ -33,7 +33,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
         worker.loop.execute { self.answer(id, number, failure) }
       }
     } catch {
-      connection.machine.sendError(id, .invalid, error.sentence)
+      connection.sendFailure(RequestID(id), .init(error))
     }
   }
 
@@ -55,8 +55,8 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
   func leave(_ id: StreamID) { commands[id] = nil }
 
   /// Ends all commands with an error: another process does not know them.
-  func end(_ sentence: String) {
-    for id in ids { connection.machine.sendError(id, .canceled, sentence) }
+  func end(with failure: RequestFailure) {
+    for id in ids { connection.sendFailure(RequestID(id), failure) }
     commands = [:]
   }
 

@@ -74,7 +74,7 @@ final class ClientTokens: Sendable {
 extension Connection {
   /// Continues as the user of a token, or, without one, of the client's host. The connection must have no request.
   ///
-  /// - Returns: the limit that the user has reached, as a sentence; nil: done.
+  /// - Returns: the limit of connections that the user has reached, as a sentence; nil: done.
   func become(_ token: ClientToken?) -> String? {
     worker.loop.assertOnLoop()
     guard token != identity.token else { return nil }
@@ -103,6 +103,6 @@ extension Connection {
     guard phase == .open, let token = identity.token, !worker.tokens.contains(token) else { return }
     let reason = "token \"\(token.name)\" is not valid any more"
     drop(reason)
-    stop(reason)
+    stop(.init(.tokenRemoved, reason))
   }
 }

@@ -49,7 +49,7 @@ extension Connection {
       unsent.removeFirst(written)
       return written == count
     case nil:
-      withdrawMap(.rejected("the system does not pass descriptors at present"))
+      withdrawMap(.init(.noDescriptors, "the system does not pass descriptors at present"))
       return true
     }
   }
@@ -74,9 +74,7 @@ extension Connection {
   private func withdrawMap(_ failure: RequestFailure) {
     let map = unsentMaps.removeFirst()
     worker.accounts.maps.noteWithdrawn(by: identity.number)
-    var error: [UInt8] = []
-    let code: ErrorCode = if case .rejected = failure { .rejected } else { .canceled }
-    Frame.error(StreamID(map.request), code, failure.sentence).encode(into: &error)
+    let error = encoded(failure, of: map.request)
     unsent.replace(map.byteCount, at: Int(clamping: map.offset - sentByteCount), by: error)
     let change = error.count - map.byteCount
     for index in unsentMaps.indices {

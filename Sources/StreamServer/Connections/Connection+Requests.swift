@@ -1,36 +1,49 @@
 import HTTP
+import RSocket
 import StreamProtocol
 import StreamRuntime
 import Reactive
 
-/// The reason why a request ends or is refused, with one sentence for the client.
-enum RequestFailure: Error, Equatable {
-  /// The request is invalid.
-  case invalid(String)
-  /// No stream has this name.
-  case unknownStream(String)
-  /// A rule does not admit the client.
-  case forbidden(String)
-  /// A limit is reached, or the stream does not support the request.
-  case rejected(String)
-  /// The stream was removed, or ended before all values were stored.
-  case canceled(String)
-  /// Unsent events were evicted.
-  case lagged(String)
-  /// The stream has failed.
-  case failed(String)
+/// Why a request or a connection ends or is refused, with one sentence for the client.
+struct RequestFailure: Error, Equatable {
+  let reason: FailureReason
+  /// For people: it may change.
+  let sentence: String
+
+  init(_ reason: FailureReason, _ sentence: String) { (self.reason, self.sentence) = (reason, sentence) }
+
+  init(_ error: SubscribeOptions.Malformed) { self.init(error.reason, error.sentence) }
+
+  static let stopping = Self(.stopping, "streamd is stopping")
+  static let restarting = Self(.restarting, "streamd is restarting")
+  /// The next process cannot continue the request, and has the connection.
+  static let notHandedOver = Self(.restarting, "streamd restarts")
+  static let notStored = Self(.restarting, "streamd restarts before the stream has stored all values")
+  static let invalidToken = Self(.invalidToken, "the token is not valid")
+
+  static func noStream(_ name: String) -> Self { Self(.noStream, "no stream named \"\(name)\"") }
+
+  static func removed(_ name: String) -> Self { Self(.removed, "\"\(name)\" is no longer served") }
+
+  static func tooManyViews(of name: String) -> Self { Self(.tooManyViews, "too many views of \"\(name)\"") }
 
   /// The part of a state that a subscription has not read is lost.
   static func lostState(of stream: String) -> Self {
-    .canceled("the rest of the state of \"\(stream)\" is lost: subscribe again")
+    Self(.stateLost, "the rest of the state of \"\(stream)\" is lost: subscribe again")
   }
 
-  var sentence: String {
-    switch self {
-    case .invalid(let text), .unknownStream(let text), .forbidden(let text), .rejected(let text), .canceled(let text),
-      .lagged(let text), .failed(let text):
-      text
-    }
+  static func lagged(_ count: UInt64) -> Self { Self(.lagged, "lagged: \(count) events lost") }
+
+  static func eventLost(_ id: UInt64) -> Self {
+    Self(.eventLost, "lagged: event \(id) was lost after a part of it had been sent")
+  }
+}
+
+extension ErrorCode {
+  /// The code for a reason.
+  /// - Parameter code: for the end of a connection; nil: that of the reason.
+  init(_ reason: FailureReason, over code: ErrorCode? = nil) {
+    self.init(rawValue: reason.wireCode(over: code?.rawValue))
   }
 }
 
@@ -47,15 +60,16 @@ extension Connection {
   /// - Throws: for an unknown name, and at a limit of requests.
   func stream(named name: String, adding count: Int = 0) throws(Refusal) -> ServedStream {
     guard name.utf8.count <= Self.nameLimit else {
-      throw Refusal(nil, .unknownStream("no stream has a name of \(name.utf8.count) bytes"))
+      throw Refusal(nil, .init(.noStream, "no stream has a name of \(name.utf8.count) bytes"))
     }
-    guard let named = worker.streams[name] else { throw Refusal(nil, .unknownStream("no stream named \"\(name)\"")) }
+    guard let named = worker.streams[name] else { throw Refusal(nil, .noStream(name)) }
     let limit = worker.limits.requestsPerUser
     let others = share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount)
     guard others + count <= limit else {
       throw Refusal(
         name,
-        .rejected(
+        .init(
+          .tooManyRequests,
           count > 1 && others < limit
             ? "\(identity.user) has \(others) of \(limit) requests, and this one needs \(count)"
             : "\(identity.user) has \(limit) requests already"))
@@ -64,10 +78,12 @@ extension Connection {
       let most = limit.multipliedReportingOverflow(by: Self.hostRequestFactor)
       guard most.overflow || hosts.requests.load(ordering: .relaxed) + count <= most.partialValue else {
         throw Refusal(
-          name, .rejected("the clients without credentials have \(most.partialValue) requests together already"))
+          name,
+          .init(
+            .tooManyRequests, "the clients without credentials have \(most.partialValue) requests together already"))
       }
     }
-    guard let stream = view(of: named) else { throw Refusal(name, .rejected("too many views of \"\(name)\"")) }
+    guard let stream = view(of: named) else { throw Refusal(name, .tooManyViews(of: name)) }
     return stream
   }
 
@@ -102,6 +118,14 @@ extension Connection {
     report(refusal)
   }
 
+  /// Ends a request that cannot begin. At a limit that is a refusal.
+  func refuse(_ request: RequestID, _ failure: RequestFailure, of stream: ServedStream) {
+    guard failure.reason.meaning.code != ErrorCode.rejected.rawValue else {
+      return refuse(request, Refusal(stream.name, failure))
+    }
+    sendFailure(request, failure)
+  }
+
   /// Reports a refusal.
   /// - Parameter isWithoutToken: whether the connection's token belongs to an earlier request, and not to this one.
   func report(_ refusal: Refusal, isWithoutToken: Bool = false) {
@@ -134,7 +158,7 @@ extension Connection {
   }
 
   func mayNotRead(_ stream: ServedStream) -> Refusal {
-    Refusal(stream.name, .forbidden("\(identity.user) may not read \"\(stream.name)\""))
+    Refusal(stream.name, .init(.mayNotRead, "\(identity.user) may not read \"\(stream.name)\""))
   }
 
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
@@ -143,7 +167,7 @@ extension Connection {
         "set write = [\"\(identity.credentials.map { "uid:\($0.user)" } ?? "*")\"]"
       }
     return Refusal(
-      stream.name, .forbidden("\(identity.user) may not write \"\(stream.name)\"; to admit it, \(change)"))
+      stream.name, .init(.mayNotWrite, "\(identity.user) may not write \"\(stream.name)\"; to admit it, \(change)"))
   }
 
   /// The exceeded limit of bytes, as a sentence; nil: none.
@@ -194,7 +218,7 @@ extension Connection {
             start.awaitedID(in: storage)
           )
         }
-      }.mapError { RequestFailure.invalid($0.sentence) }.get()
+      }.mapError { RequestFailure($0) }.get()
       let extras = try extras(
         options.filter, isNeeded: start == .state || awaitedID > 0, of: stream, within: worker.limits)
       if start == .state, let keys = extras?.beginReading(of: stream, from: first) {
@@ -220,8 +244,7 @@ extension Connection {
           ? "requests a value"
           : "subscribes from event \(position), with \(demand.max.map { "a credit of \($0)" } ?? "unlimited credit")")
     } catch {
-      if case .rejected = error { return refuse(request, Refusal(stream.name, error)) }
-      sendFailure(request, error)
+      refuse(request, error, of: stream)
     }
   }
 
@@ -253,7 +276,8 @@ extension Connection {
       guard !subscription.machine.format.isBody else { return subscription.machine.awaitNoMore(from: end) }
       let time = wait.inWords
       connection.fail(
-        subscription, .invalid(SubscribeOptions.Start.unknown(id) + ": this host was given \(time) to receive it"))
+        subscription,
+        .init(.unknownPosition, SubscribeOptions.Start.unknown(id) + ": this host was given \(time) to receive it"))
     }
   }
 
@@ -290,7 +314,7 @@ extension Connection {
       sendCompletion(subscription.request)
       remove(subscription)
       _ = flush()
-    case .failure(let failure): fail(subscription, .failed(failure.message))
+    case .failure(let failure): fail(subscription, .init(.failed, failure.message))
     }
   }
 
@@ -348,7 +372,7 @@ extension Connection {
     guard case .body(let encoding, _) = format.encoding else { return nil }
     let type = stream.configuration.type
     guard encoding.with(EventEncoding.Content(ofType: type)) != encoding else { return nil }
-    return .canceled("the type of \"\(stream.name)\" is \(type) now")
+    return .init(.typeChanged, "the type of \"\(stream.name)\" is \(type) now")
   }
 
   /// Moves to the view of a system stream for the client's present access, at its newest event.
@@ -363,16 +387,13 @@ extension Connection {
     {
       visible = worker.streams[name].flatMap { view(of: $0, inPlaceOf: behind) }
     }
-    guard let stream = visible else { return fail(subscription, .rejected("too many views of \"\(name)\"")) }
-    guard former.cursor.sentBytes == 0 else {
-      return fail(
-        subscription, .lagged("lagged: event \(former.cursor.position) was lost after a part of it had been sent"))
-    }
+    guard let stream = visible else { return fail(subscription, .tooManyViews(of: name)) }
+    guard former.cursor.sentBytes == 0 else { return fail(subscription, .eventLost(former.cursor.position)) }
     let extras: SubscriptionExtras?
     do {
       extras = try self.extras(subscription.extras?.verdicts?.filter, of: stream)
     } catch {
-      return fail(subscription, .rejected(error.sentence))
+      return fail(subscription, error)
     }
     remove(subscription)
     let lane = worker.lane(of: stream)
@@ -392,7 +413,7 @@ extension Connection {
     worker.loop.assertOnLoop()
     let (request, name) = (RequestID(saved.id), saved.stream)
     guard let stream = worker.streams[name].flatMap(view) else {
-      return sendFailure(request, .canceled("\"\(name)\" is no longer served"))
+      return sendFailure(request, .removed(name))
     }
     guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
     // An earlier version has written raw text without separators: the response continues without them.
@@ -405,19 +426,18 @@ extension Connection {
     if !isBare, let failure = Self.typeFailure(of: stream, saved.format) { return sendFailure(request, failure) }
     guard !saved.format.isMap else { return restoreDemand(saved, on: stream) }
     guard let cursor = saved.state == nil ? stream.restored(saved.cursor) : saved.cursor else {
-      return sendFailure(
-        request, .lagged("lagged: event \(saved.cursor.position) was lost after a part of it had been sent"))
+      return sendFailure(request, .eventLost(saved.cursor.position))
     }
     let lost = saved.state == nil ? stream.eventsLost(from: saved.cursor) : 0
     if lost > 0 { worker.countLost(lost, by: identity, of: stream) }
     guard lost == 0 || saved.onLag != .fail else {
-      return sendFailure(request, .lagged("lagged: \(lost) events lost"))
+      return sendFailure(request, .lagged(lost))
     }
     let extras: SubscriptionExtras?
     do {
       extras = try self.extras(saved.filter, isNeeded: saved.state != nil || saved.awaitedID > 0, of: stream)
     } catch {
-      return sendFailure(request, .rejected(error.sentence))
+      return sendFailure(request, error)
     }
     if let state = saved.state {
       extras?.beginReading(of: stream, from: cursor.position, continuing: state)

@@ -1,4 +1,5 @@
 import CLinux
+import StreamProtocol
 import StreamRuntime
 import Glibc
 import Reactive
@@ -163,11 +164,14 @@ class Connection: EventLoop.Handler {
   /// The timer of an open connection has fired: the handshake timeout, or one set by the protocol.
   func timeIsOver() { close() }
 
-  /// Ends the connection with a sentence for the client, which violates a rule or exceeds a limit.
+  /// Ends the connection of a client that has too many unprocessed bytes, with a sentence for it.
   func refuse(_ sentence: String) { finishClosing() }
 
   /// Sends the error that ends a request; its subscription has ended already, or never began.
   func sendFailure(_ request: RequestID, _ failure: RequestFailure) {}
+
+  /// The bytes of such an error, for a connection whose replies may have descriptors.
+  func encoded(_ failure: RequestFailure, of request: RequestID) -> [UInt8] { [] }
 
   /// Ends a request whose stream has ended.
   func sendCompletion(_ request: RequestID) {}
@@ -208,7 +212,7 @@ class Connection: EventLoop.Handler {
   func restore(_ saved: SavedConnection) {}
 
   /// The server stops, or cannot serve the connection: every request ends, then the connection.
-  func stop(_ reason: String = "streamd is stopping") { finishClosing() }
+  func stop(_ failure: RequestFailure = .stopping) { finishClosing() }
 
   /// Ends the publishing requests to which the client has no right any more.
   func reapplyWriteAccess() {}
@@ -511,7 +515,7 @@ class Connection: EventLoop.Handler {
 
   /// Begins to read and write.
   func finishRestore() {
-    guard start() else { return stop("streamd cannot serve any more connections") }
+    guard start() else { return stop(.init(.noCapacity, "streamd cannot serve any more connections")) }
     finishRestoringProtocol()
     if phase == .open, waitingInput != nil { waitForTurn() }
     _ = flush()

@@ -38,10 +38,10 @@ final class NewConnection: Connection {
   }
 
   /// The client has selected no protocol: it gets the reason as an RSocket error.
-  override func stop(_ reason: String) {
+  override func stop(_ failure: RequestFailure) {
     guard phase == .open else { return }
     var machine = ConnectionMachine()
-    machine.close(.connectionClose, reason)
+    machine.close(.connectionClose, failure.sentence)
     answer = machine.takeOutput()
     finishClosing()
   }

@@ -13,19 +13,20 @@ extension RSocketConnection {
   ) {
     worker.loop.assertOnLoop()
     do throws(RequestFailure) {
-      guard stream.configuration.isMapped else { throw .invalid("\"\(stream.name)\" is not mapped") }
+      guard stream.configuration.isMapped else { throw .notMapped(stream.name) }
       guard let user = identity.credentials?.user else {
-        throw .invalid("\"\(stream.name)\" cannot be mapped over TCP")
+        throw .init(.notMappable, "\"\(stream.name)\" cannot be mapped over TCP")
       }
-      guard encoding == .rsocket else { throw .invalid("\"\(stream.name)\" cannot be mapped over a WebSocket") }
+      guard encoding == .rsocket else {
+        throw .init(.notMappable, "\"\(stream.name)\" cannot be mapped over a WebSocket")
+      }
       if isSingle {
         try sendMap(request, of: stream, options, user: user)
       } else {
         try demandEvents(request, of: stream, demand, options)
       }
     } catch {
-      if case .rejected = error { return refuse(request, Refusal(stream.name, error)) }
-      sendFailure(request, error)
+      refuse(request, error, of: stream)
     }
   }
 
@@ -33,13 +34,13 @@ extension RSocketConnection {
     _ request: RequestID, of stream: ServedStream, _ options: SubscribeOptions, user: UInt32
   ) throws(RequestFailure) {
     guard options.position == nil else {
-      throw .invalid("option \"position\" is for the demand of a map, which is a stream")
+      throw .init(.invalidRequest, "option \"position\" is for the demand of a map, which is a stream")
     }
     let opened = try stream.openMap(from: options.from, for: user)
     let extras = needExtras()
     let written = extras.startMaps(at: sentByteCount)
     let excess = worker.accounts.maps.add(of: identity.number, share.account.user, to: socket.raw, written)
-    if let excess { throw .rejected(excess.sentence(for: identity.user)) }
+    if let excess { throw .init(.tooManyMaps, excess.sentence(for: identity.user)) }
     let region = opened.region
     let reply = MapReply(
       version: UInt64(MapLayout.version), generation: region.generation, size: UInt64(region.byteCount),
@@ -56,13 +57,13 @@ extension RSocketConnection {
     _ request: RequestID, of stream: ServedStream, _ demand: Subscribers.Demand, _ options: SubscribeOptions
   ) throws(RequestFailure) {
     guard options.from == .replay, options.onLag == nil else {
-      throw .invalid("the demand of a map has only the option \"position\"")
+      throw .init(.invalidRequest, "the demand of a map has only the option \"position\"")
     }
     guard let position = options.position else {
-      throw .invalid("the demand of a map requires the option \"position\"")
+      throw .init(.invalidRequest, "the demand of a map requires the option \"position\"")
     }
     guard position <= stream.log.read({ storage, _ in storage.endPosition }) else {
-      throw .invalid("no event has the position \(position) yet")
+      throw .init(.unknownPosition, "no event has the position \(position) yet")
     }
     addDemand(request, of: stream, at: position, demand)
     worker.trace(
@@ -100,5 +101,9 @@ extension Connection {
 }
 
 extension RequestFailure {
-  fileprivate static func noMap(of stream: String) -> Self { .canceled("\"\(stream)\" is not mapped any more") }
+  static func notMapped(_ stream: String) -> Self { Self(.notMapped, "\"\(stream)\" is not mapped") }
+
+  fileprivate static func noMap(of stream: String) -> Self {
+    Self(.mapRemoved, "\"\(stream)\" is not mapped any more")
+  }
 }

@@ -115,22 +115,23 @@ class RSocketConnection: Connection {
 
   /// Over TCP the SETUP may have a token.
   private func accept(_ setup: Setup) {
+    machine.knowsReasons = FailureReason.areAnnounced(by: setup.payload.data)
     do throws(RoutingError) {
       if identity.credentials == nil, !worker.tokens.isEmpty,
         let secret = try machine.metadataFormat.bearerToken(in: setup.payload.metadata)
       {
-        guard let token = worker.tokens[secret] else { return refuse(setup: "the token is not valid") }
-        if let sentence = become(token) { return refuse(setup: sentence) }
+        guard let token = worker.tokens[secret] else { return refuse(setup: .invalidToken) }
+        if let sentence = become(token) { return refuse(setup: .init(.tooManyConnections, sentence)) }
       }
       accepted()
     } catch {
-      refuse(setup: error.message)
+      refuse(setup: .init(.invalidAuthentication, error.message))
     }
   }
 
-  private func refuse(setup sentence: String) {
-    report(Refusal(nil, .forbidden(sentence)))
-    machine.close(.rejectedSetup, sentence)
+  private func refuse(setup failure: RequestFailure) {
+    report(Refusal(nil, failure))
+    machine.close(ErrorCode(failure.reason), failure.sentence)
     finishClosing()
   }
 
@@ -180,7 +181,7 @@ class RSocketConnection: Connection {
       name = try machine.metadataFormat.route(in: payload.metadata)
       if kind == .channel { publisher = try machine.metadataFormat.publisher(in: payload.metadata) }
     } catch {
-      return machine.sendError(id, .invalid, error.message)
+      return sendFailure(RequestID(id), .init(.invalidRequest, error.message))
     }
     if name == ControlCommand.route, kind == .response {
       return needCommands().request(id, payload.data)
@@ -221,7 +222,7 @@ class RSocketConnection: Connection {
       }
       subscribe(request, to: stream, isSingle: isSingle, demand, options, as: encoding)
     } catch {
-      sendFailure(request, .invalid(error.sentence))
+      sendFailure(request, .init(error))
     }
   }
 
@@ -238,7 +239,7 @@ class RSocketConnection: Connection {
       if let id, newest == id { return }
       if let former = subscriptions[request] { remove(former) }
       guard let newest else {
-        return sendFailure(request, .rejected("no event of \"\(stream.name)\" has this key"))
+        return sendFailure(request, .init(.noKey, "no event of \"\(stream.name)\" has this key"))
       }
       subscribe(request, to: stream, isSingle: true, .max(1), options, as: encoding, stateFrom: newest)
       guard subscriptions[request] != nil else { return }
@@ -269,15 +270,11 @@ class RSocketConnection: Connection {
   }
 
   override func sendFailure(_ request: RequestID, _ failure: RequestFailure) {
-    let code: ErrorCode =
-      switch failure {
-      case .invalid: .invalid
-      case .unknownStream, .forbidden, .rejected: .rejected
-      case .canceled: .canceled
-      case .lagged: .lagged
-      case .failed: .applicationError
-      }
-    machine.sendError(StreamID(request), code, failure.sentence)
+    machine.sendError(StreamID(request), ErrorCode(failure.reason), failure.sentence)
+  }
+
+  override func encoded(_ failure: RequestFailure, of request: RequestID) -> [UInt8] {
+    machine.encodedError(StreamID(request), ErrorCode(failure.reason), failure.sentence)
   }
 
   override func sendCompletion(_ request: RequestID) { machine.sendComplete(StreamID(request)) }
@@ -298,11 +295,11 @@ class RSocketConnection: Connection {
   /// - Returns: nil for a connection that ends here.
   override func save() -> SavedConnection? {
     guard phase == .open else { return nil }
-    commands?.end("streamd restarts")
-    let channels = inbound?.save(ending: "streamd restarts before the stream has stored all values") ?? []
+    commands?.end(with: .notHandedOver)
+    let channels = inbound?.save() ?? []
     _ = flush()
     guard phase == .open else { return nil }
-    withdrawMaps(.canceled("streamd restarts"))
+    withdrawMaps(.notHandedOver)
     let (input, unsent) = savedBytes
     let saved = SavedConnection(
       descriptor: socket.raw, number: identity.number, token: identity.token?.saved, machine: machine.save(),
@@ -327,7 +324,7 @@ class RSocketConnection: Connection {
   private func restore(_ saved: SavedConnection.Channel) {
     let request = RequestID(saved.id)
     guard let stream = worker.streams[saved.stream] else {
-      return sendFailure(request, .canceled("\"\(saved.stream)\" is no longer served"))
+      return sendFailure(request, .removed(saved.stream))
     }
     needInbound().restore(saved, to: stream)
     if inbound?.ids.isEmpty == true { inbound = nil }  // the channel could not continue
@@ -340,16 +337,16 @@ class RSocketConnection: Connection {
   // MARK: The end
 
   override func refuse(_ sentence: String) {
-    machine.close(.connectionError, sentence)
+    machine.close(ErrorCode(.tooMuchInput), sentence)
     finishClosing()
   }
 
-  override func stop(_ reason: String = "streamd is stopping") {
+  override func stop(_ failure: RequestFailure = .stopping) {
     guard phase == .open else { return }
     for id in (subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? []) + (commands?.ids ?? [])).sorted() {
-      machine.sendError(id, .canceled, reason)
+      machine.sendError(id, ErrorCode(failure.reason), failure.sentence)
     }
-    machine.close(.connectionClose, reason)
+    machine.close(ErrorCode(failure.reason, over: .connectionClose), failure.sentence)
     finishClosing()
   }
 

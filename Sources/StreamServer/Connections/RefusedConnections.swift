@@ -2,6 +2,7 @@ import CLinux
 import Glibc
 import HTTP
 import ReplayLog
+import StreamProtocol
 import StreamRuntime
 
 /// Connections that are refused before they are served, at a limit or because nothing is served: each gets one answer in
@@ -50,20 +51,27 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   }
 
   /// Refuses a new connection, non-blocking. On the loop.
-  /// - Parameter sentence: the reason, for the client.
-  public func refuse(_ socket: consuming OwnedDescriptor, _ sentence: String) { refuse(socket, sentence, input: []) }
+  ///
+  /// - Parameters:
+  ///   - sentence: the reason, for people.
+  ///   - reason: the same, for programs.
+  public func refuse(
+    _ socket: consuming OwnedDescriptor, _ sentence: String, reason: FailureReason = .tooManyConnections
+  ) {
+    refuse(socket, sentence, reason: reason, input: [])
+  }
 
   /// - Parameter input: what was read from the socket.
   func refuse(
-    _ socket: consuming OwnedDescriptor, _ sentence: String, input: [UInt8], unless admission: Admission? = nil
+    _ socket: consuming OwnedDescriptor, _ sentence: String, reason: FailureReason = .tooManyConnections,
+    input: [UInt8], unless admission: Admission? = nil
   ) {
     loop.assertOnLoop()
     let isUnixSocket = PeerCredentials(of: socket.raw) != nil
     let rules = hosts.map { OriginRules(hosts: $0, origins: origins, isUnixSocket: isUnixSocket) }
     let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
-    let connection = RefusedConnection(
-      socket, RefusalMachine(sentence, rules, date: date, tokens: admission?.tokens), self, isHost: !isUnixSocket,
-      admission)
+    let machine = RefusalMachine(sentence, rules, reason: reason, date: date, tokens: admission?.tokens)
+    let connection = RefusedConnection(socket, machine, self, isHost: !isUnixSocket, admission)
     if input.isEmpty { connection.takeInput() } else { connection.take(input[...]) }
     guard !connection.isDone else { return }
     if !isUnixSocket, waiting.count(where: \.isHost) == Self.capacityForHosts {

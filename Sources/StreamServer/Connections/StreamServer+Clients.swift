@@ -55,22 +55,22 @@ extension StreamServer {
         worker.loop.execute {
           if worker.kick(number, by: client) { isFound.withLock { $0 = true } }
           guard left.isLast() else { return }
-          completed(isFound.withLock { $0 } ? nil : .rejected("no client \(number)"))
+          completed(isFound.withLock { $0 } ? nil : .init(.noEffect, "no client \(number)"))
         }
       }
     case .refresh(let name):
       guard let stream = streams[name], stream.feed == nil else {
-        return completed(.rejected("no stream named \"\(name)\""))
+        return completed(.noStream(name))
       }
       let status = stream.status
       if let fleet = status.fleet, !fleet.isLeading {
         let host = fleet.leader.map { "host \($0)" } ?? "no host"
-        return completed(.rejected("\"\(name)\" is not refreshed: \(host) asks its upstream, for all hosts"))
+        return completed(.init(.noEffect, "\"\(name)\" is not refreshed: \(host) asks its upstream, for all hosts"))
       }
       guard let refresh = status.refresh else {
-        return completed(.rejected("\"\(name)\" is not refreshed: its source has no upstream"))
+        return completed(.init(.noEffect, "\"\(name)\" is not refreshed: its source has no upstream"))
       }
-      refresh { reason in completed(reason.map { .rejected("\"\(name)\" is not refreshed: \($0)") }) }
+      refresh { reason in completed(reason.map { .init(.noEffect, "\"\(name)\" is not refreshed: \($0)") }) }
     }
   }
 }
@@ -151,7 +151,7 @@ extension Worker {
       return false
     }
     connection.drop("kicked by \(client)")
-    connection.stop("an operator has ended this connection")
+    connection.stop(.init(.kicked, "an operator has ended this connection"))
     return true
   }
 }

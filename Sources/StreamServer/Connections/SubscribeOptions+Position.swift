@@ -21,7 +21,7 @@ extension SubscribeOptions.Start {
       return 0
     case .after(let id):
       guard id < log.endPosition else {
-        guard awaits, id <= EventLog.stampedIDLimit else { throw .init(Self.unknown(id)) }
+        guard awaits, id <= EventLog.stampedIDLimit else { throw .init(Self.unknown(id), .unknownPosition) }
         return log.endPosition
       }
       return log.skip(max(log.firstPosition, id + 1))
@@ -41,8 +41,8 @@ extension SubscribeOptions.Start {
   /// The state of the stream; called under the log's lock.
   /// - Throws: if it is not served.
   static func state(of log: EventLog) throws(SubscribeOptions.Malformed) -> KeyedState {
-    guard let state = log.state else { throw .init("the stream has no keys, and so no state") }
-    if let lack = state.incompleteness { throw .init(lack.sentence) }
+    guard let state = log.state else { throw .init("the stream has no keys, and so no state", .noState) }
+    if let lack = state.incompleteness { throw .init(lack.sentence, .noState) }
     return state
   }
 

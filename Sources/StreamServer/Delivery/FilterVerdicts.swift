@@ -244,13 +244,14 @@ final class StreamFilters: Sendable {
       let known = table.entries[filter]
       guard known != nil || table.admits(user) else {
         return .failure(
-          .invalid("\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most"))
+          .init(
+            .tooManyFilters, "\(user) has too many filters of \"\(stream.name)\", which has \(Self.limit) at most"))
       }
       if known?.subscriptionCounts[user] == nil {
         let byteCount =
           known?.verdicts.byteCount ?? compiled.byteCount + FilterVerdicts.verdictBytes(forEvents: eventCount)
         if let sentence = accounts.holdFilter(byteCount, account, within: limits) {
-          return .failure(.rejected(sentence))
+          return .failure(.init(.filtersTooLarge, sentence))
         }
       }
       if known == nil {

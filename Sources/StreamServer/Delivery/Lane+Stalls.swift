@@ -1,3 +1,4 @@
+import StreamProtocol
 import StreamRuntime
 import Reactive
 
@@ -178,7 +179,8 @@ extension Lane {
       stallDetector?.debts[ObjectIdentifier(member)]?.restart()
       worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
       member.connection.fail(
-        member, .lagged("stalled \"\(stream.name)\" for \(observation.timeout ?? .zero), \(unread) events behind"))
+        member,
+        .init(.stalled, "stalled \"\(stream.name)\" for \(observation.timeout ?? .zero), \(unread) events behind"))
     }
     return overdue.isEmpty && !isRow ? observation.period : min(observation.period, shortPeriod)
   }

@@ -1,4 +1,5 @@
 import Reactive
+import StreamProtocol
 import StreamRuntime
 
 /// Sending: at the end of a turn, the users with waiting output are served in turns, and each subscription is sent one
@@ -43,11 +44,11 @@ extension Worker {
     case .fail(.cutOff(let position)):
       // A part of an event was sent, and the rest was evicted.
       subscription.connection.fail(
-        subscription, .lagged("lagged: event \(position) left the buffer while it was being sent"))
+        subscription, .init(.eventLost, "lagged: event \(position) left the buffer while it was being sent"))
     case .fail(.lostState):
       subscription.connection.fail(subscription, .lostState(of: subscription.lane.stream.name))
     case .fail(.lagged(let lost)):
-      subscription.connection.fail(subscription, .lagged("lagged: \(lost) events lost"))
+      subscription.connection.fail(subscription, .lagged(lost))
     }
   }
 

@@ -68,19 +68,20 @@ extension SavedHTTP {
 
   /// The end of the exchange, as when the daemon stops; empty: only the connection's end shows it.
   /// - Parameter isWithinEvent: whether an event is sent in part.
-  func ending(_ reason: String, isWithinEvent: Bool) -> [UInt8] {
+  func ending(_ failure: RequestFailure, isWithinEvent: Bool) -> [UInt8] {
     switch state {
     case .head, .finishing: return []
     case .waiting, .rendering, .publishing:
       let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
-      let machine = RefusalMachine(reason, nil, date: date)
+      let machine = RefusalMachine(failure.sentence, nil, reason: failure.reason, date: date)
       return machine.answer(to: savedRequest, accepted: state == .publishing ? count : nil)
     case .streaming:
       guard !isWithinEvent, flags & Self.singleFlag == 0,
         case .body(let encoding, let coding)? = EventFormat(
           savedEncoding: self.encoding, ids: true, completes: false)?.encoding
       else { return [] }
-      return StreamingResponse.ending(reason, encoding, isChunked: coding.isChunked, retry: StreamingResponse.stopRetry)
+      return StreamingResponse.ending(
+        .init(failure), encoding, isChunked: coding.isChunked, retry: StreamingResponse.stopRetry)
     }
   }
 

@@ -61,9 +61,11 @@ extension HTTPConnection {
     do throws(SubscribeOptions.Malformed) {
       event = try NewestEvent.newest(of: keys, in: stream).get()
     } catch {
-      throw Rejection(.badRequest, error.sentence)
+      throw Rejection(of: .init(error))
     }
-    guard let event else { throw Rejection(.notFound, "no event of \"\(stream.name)\" has this key") }
+    guard let event else {
+      throw Rejection(of: .init(.noKey, "no event of \"\(stream.name)\" has this key"))
+    }
     let isKnown = condition.map { EntityTag(eventID: event.id).isNamed(by: $0) } ?? false
     respond(with: event, of: stream, request, isKnown: isKnown) { response in
       response.begin(on: stream, from: .state, id: event.id)
@@ -81,7 +83,7 @@ extension HTTPConnection {
     if stream.feed != nil, !request.isHead {
       return wait(for: stream, request, condition, knownID: event?.id, from: .latest, query.wait)
     }
-    if case .failure(let failure) = completion { throw Rejection(.badGateway, failure.message) }
+    if case .failure(let failure) = completion { throw Rejection(of: .init(.failed, failure.message)) }
     let isKnown = event.map { event in condition.map { EntityTag(eventID: event.id).isNamed(by: $0) } ?? true } ?? true
     if let wait = query.wait, isKnown, !request.isHead {
       // At the end of a finished stream, too: a client that asks again and again would otherwise do so without a pause.

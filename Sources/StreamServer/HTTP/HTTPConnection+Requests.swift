@@ -86,7 +86,7 @@ extension HTTPConnection {
       if error.status == .serviceUnavailable, HTTPRequest.isForEvents(head) {
         return respond(
           .ok, to: request, EventEncoding.Format.serverSentEvents.mediaType,
-          ServerSentEvents.retryLater(reason: error.detail)
+          ServerSentEvents.retryLater(error)
         ) { $0.add("Cache-Control", "no-store, no-transform") }
       }
       respond(error, to: request.withoutBody(of: head), accepted: head.method == .post ? 0 : nil) {
@@ -108,14 +108,13 @@ extension HTTPConnection {
     if let secret = head.bearerToken {
       token = worker.tokens[secret.utf8]
       guard token != nil else {
-        let refusal = Refusal(nil, .forbidden("the token is not valid"))
-        report(refusal, isWithoutToken: true)
-        var rejection = Rejection(.unauthorized, refusal.failure.sentence)
+        report(Refusal(nil, .invalidToken), isWithoutToken: true)
+        var rejection = Rejection(of: .invalidToken)
         rejection.isReported = true
         throw rejection
       }
     }
-    if let sentence = become(token) { throw Rejection(.serviceUnavailable, sentence) }
+    if let sentence = become(token) { throw Rejection(of: .init(.tooManyConnections, sentence)) }
   }
 
   /// The rules for the fields with which a browser says where a request comes from.
@@ -247,16 +246,9 @@ extension HTTPConnection {
 extension Rejection {
   /// The rejection for a request that fails.
   init(of failure: RequestFailure) {
-    let status: Status =
-      switch failure {
-      case .invalid: .badRequest
-      case .unknownStream: .notFound
-      case .forbidden: .forbidden
-      case .rejected: .serviceUnavailable
-      case .canceled: .notFound
-      case .lagged, .failed: .badGateway
-      }
-    self.init(status, failure.sentence)
+    let status = Status.allCases.first { $0.rawValue == failure.reason.meaning.status }
+    self.init(status ?? .internalServerError, failure.sentence)
+    type = failure.reason.type
   }
 }
 

@@ -30,7 +30,9 @@ extension HTTPConnection {
     if !isEventStream, query.follows {
       for (index, stream) in streams.enumerated() {
         let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, query, isUnknown: false)
-        if let failure = Self.failure(of: stream, from: start.from) { throw Rejection(.badGateway, failure.message) }
+        if let failure = Self.failure(of: stream, from: start.from) {
+          throw Rejection(of: .init(.failed, failure.message))
+        }
       }
     }
     let response = StreamingResponse(

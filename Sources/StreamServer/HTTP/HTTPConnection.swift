@@ -357,12 +357,12 @@ final class HTTPConnection: Connection {
 
   override func refuse(_ sentence: String) {
     if let exchange { return exchange.refuse(sentence) }
-    reject(Rejection(.serviceUnavailable, sentence), of: partialHead?.bytes ?? [])
+    reject(Rejection(of: .init(.tooMuchInput, sentence)), of: partialHead?.bytes ?? [])
   }
 
-  override func stop(_ reason: String = "streamd is stopping") {
+  override func stop(_ failure: RequestFailure = .stopping) {
     guard phase == .open else { return }
-    if let exchange { exchange.stop(reason) } else { finishClosing() }
+    if let exchange { exchange.stop(failure) } else { finishClosing() }
   }
 
   override func leaveAll() {

@@ -100,8 +100,8 @@ extension ResponseHead {
 
 extension ServerSentEvents {
   /// The body for a client that is to connect again later: an EventSource stops at any status but 200.
-  static func retryLater(reason: String) -> [UInt8] {
-    Array((retry(milliseconds: 10_000) + end(reason: reason)).utf8)
+  static func retryLater(_ rejection: Rejection) -> [UInt8] {
+    Array((retry(milliseconds: 10_000) + end(reason: rejection.detail, type: rejection.type)).utf8)
   }
 }
 
@@ -192,7 +192,7 @@ struct StreamQuery: Equatable {
           from.append(try SubscribeOptions.Start(text: String(signed)))
         }
       } catch {
-        throw Rejection(.badRequest, error.sentence)
+        throw Rejection(of: .init(error))
       }
     case "last":
       guard let count = UInt64(value), count > 0, !value.hasPrefix("+") else {
@@ -215,7 +215,7 @@ struct StreamQuery: Equatable {
       do throws(SubscribeOptions.Malformed) {
         filter = try EventFilter(json: Array(value.utf8))
       } catch {
-        throw Rejection(.badRequest, error.sentence)
+        throw Rejection(of: .init(error))
       }
     case "marker":
       guard let flag = Self.flag(value) else { throw mistake("0 or 1") }

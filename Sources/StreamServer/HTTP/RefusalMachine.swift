@@ -1,11 +1,14 @@
 import HTTP
 import RSocket
+import StreamProtocol
 
 /// The answer to a connection that is refused before it is served, in the protocol that its first bytes select. The
 /// machine uses no socket and no clock.
 struct RefusalMachine {
   /// The reason, as a sentence for the client.
   let sentence: String
+  /// The same, for programs.
+  let reason: FailureReason
   /// The rules for pages of the web that may read the answer; nil: no page of another site may.
   let rules: OriginRules?
   /// The time for a Date field.
@@ -14,23 +17,27 @@ struct RefusalMachine {
   let tokens: ClientTokens?
   /// The token that the client has sent. Then there is no answer.
   private(set) var token: ClientToken?
-  /// The head of a request, or with tokens a SETUP, as far as it has arrived, and what has followed.
+  /// The head of a request, or a SETUP, as far as it has arrived, and what has followed.
   private(set) var head: [UInt8] = []
   /// Whether the client speaks HTTP. It may send more bytes than are read.
   private(set) var isHTTP = false
   private var parser = RequestParser()
+  /// Reads the SETUP of a client that speaks RSocket: it says whether the client knows reasons, and may have a token.
   private var machine = ConnectionMachine()
 
-  /// Maximum bytes of a SETUP with a token.
+  /// Maximum bytes of a SETUP that is read.
   private static let setupByteCount = 8 << 10
 
-  init(_ sentence: String, _ rules: OriginRules?, date: String, tokens: ClientTokens? = nil) {
-    (self.sentence, self.rules, self.date, self.tokens) = (sentence, rules, date, tokens)
+  init(
+    _ sentence: String, _ rules: OriginRules?, reason: FailureReason = .tooManyConnections, date: String,
+    tokens: ClientTokens? = nil
+  ) {
+    (self.sentence, self.rules, self.reason, self.date, self.tokens) = (sentence, rules, reason, date, tokens)
   }
 
   /// Takes bytes of the client, at least one.
-  /// - Returns: the answer; nil while a part of a request's head, or of a SETUP with a token, is missing, and for a
-  ///   client that has sent a token.
+  /// - Returns: the answer; nil while a part of a request's head, or of the SETUP, is missing, and for a client that has
+  ///   sent a token.
   mutating func receive(_ bytes: some Collection<UInt8>) -> [UInt8]? {
     if head.isEmpty, let first = bytes.first { isHTTP = HTTPConnection.speaks(first) }
     guard isHTTP else { return receiveSetup(Array(bytes)) }
@@ -46,17 +53,21 @@ struct RefusalMachine {
   }
 
   private mutating func receiveSetup(_ bytes: [UInt8]) -> [UInt8]? {
-    guard let tokens else { return error }
     head += bytes
     var events: [ConnectionMachine.Event] = []
-    unsafe bytes.withUnsafeBytes {
-      _ = unsafe machine.receive($0, gathersValues: false, frameLimit: 1, into: &events)
+    unsafe bytes.withUnsafeBytes { bytes in
+      var offset = 0
+      while offset < bytes.count, events.isEmpty {
+        let rest = unsafe UnsafeRawBufferPointer(rebasing: bytes[offset...])
+        unsafe offset += machine.receive(rest, gathersValues: false, frameLimit: 1, into: &events)
+      }
     }
     guard case .setup(let setup)? = events.first else {
       return events.isEmpty && head.count < Self.setupByteCount ? nil : error
     }
+    machine.knowsReasons = FailureReason.areAnnounced(by: setup.payload.data)
     let secret = try? machine.metadataFormat.bearerToken(in: setup.payload.metadata)
-    token = secret.flatMap { tokens[$0] }
+    token = secret.flatMap { tokens?[$0] }
     return token == nil ? error : nil
   }
 
@@ -69,18 +80,19 @@ struct RefusalMachine {
     answer(unavailable, accepted: accepted, to: request)
   }
 
-  private var unavailable: Rejection { Rejection(.serviceUnavailable, sentence) }
+  private var unavailable: Rejection { Rejection(of: .init(reason, sentence)) }
 
   private var error: [UInt8] {
     var machine = ConnectionMachine()
-    machine.close(.rejectedSetup, sentence)
+    machine.knowsReasons = self.machine.knowsReasons
+    machine.close(ErrorCode(reason, over: .rejectedSetup), sentence)
     return machine.takeOutput()
   }
 
   private func answer(to head: RequestHead) throws(Rejection) -> [UInt8] {
     let request = HTTPRequest(head, allowedOrigin: try rules?.check(head))
     guard HTTPRequest.isForEvents(head) else { return answer(to: request, accepted: head.method == .post ? 0 : nil) }
-    let body = ServerSentEvents.retryLater(reason: sentence)
+    let body = ServerSentEvents.retryLater(unavailable)
     var response = ResponseHead(.ok, to: request, date: date, keeps: false)
     response.addFields(ofEventsAs: EventEncoding.Format.serverSentEvents.mediaType)
     return Self.bytes(of: response, body, to: request)

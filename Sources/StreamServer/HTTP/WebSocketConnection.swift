@@ -111,9 +111,9 @@ final class WebSocketConnection: RSocketConnection {
     super.refuse(sentence)
   }
 
-  override func stop(_ reason: String = "streamd is stopping") {
+  override func stop(_ failure: RequestFailure = .stopping) {
     ending = WebSocketFrame.close(1001)
-    super.stop(reason)
+    super.stop(failure)
   }
 
   override func save() -> SavedConnection? {

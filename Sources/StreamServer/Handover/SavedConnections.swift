@@ -101,7 +101,7 @@ public struct SavedConnections: Equatable, Sendable {
   /// - Parameter descriptor: the descriptor of the connection; owned by the caller.
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
-    let bytes = connection.unsent + connection.ending("streamd is restarting")
+    let bytes = connection.unsent + connection.ending(.restarting)
     unsafe send(descriptor, bytes, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
     shutdown(descriptor, CInt(SHUT_RDWR))
   }
@@ -109,13 +109,15 @@ public struct SavedConnections: Equatable, Sendable {
 
 extension SavedConnection {
   /// The bytes that end the connection's requests, and a connection of RSocket.
-  fileprivate func ending(_ reason: String) -> [UInt8] {
+  fileprivate func ending(_ failure: RequestFailure) -> [UInt8] {
     if let http {
-      return http.ending(reason, isWithinEvent: subscriptions.contains { $0.cursor.sentBytes > 0 })
+      return http.ending(failure, isWithinEvent: subscriptions.contains { $0.cursor.sentBytes > 0 })
     }
     var machine = ConnectionMachine(restoring: self.machine, limits: ConnectionLimits())
-    for id in subscriptions.map(\.id) + channels.map(\.id) { machine.sendError(id, .canceled, reason) }
-    machine.close(.connectionClose, reason)
+    for id in subscriptions.map(\.id) + channels.map(\.id) {
+      machine.sendError(id, ErrorCode(failure.reason), failure.sentence)
+    }
+    machine.close(ErrorCode(failure.reason, over: .connectionClose), failure.sentence)
     let frames = machine.takeOutput()
     return webSocket == nil ? frames : WebSocketConnection.messages(of: frames) + WebSocketFrame.close(1001)
   }

@@ -124,10 +124,13 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     try unsettled.visit(&fields, 20, 21)
     var status = UInt16(failure?.status.rawValue ?? 0)
     var sentence = failure?.detail ?? ""
+    var type = failure?.type ?? ""
     try fields.field(22, &sentence)
+    try fields.field(24, &type)
     // A process that does not know it would read on after what was refused.
     try fields.field(RecordFields.mandatoryBit | 23, &status)
     failure = try status == 0 ? nil : Rejection(Self.status(ofFailure: status), sentence)
+    if !type.isEmpty { failure?.type = type }
   }
 
   private static func status(ofFailure number: UInt16) throws(Malformed) -> Status {

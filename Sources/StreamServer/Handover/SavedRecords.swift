@@ -250,6 +250,7 @@ extension ConnectionMachine.Saved: TaggedRecord {
     try fields.field(7, &tail)
     try fields.field(8, &output)
     try fields.field(9, &requests)
+    try fields.field(10, &knowsReasons)
   }
 }
 

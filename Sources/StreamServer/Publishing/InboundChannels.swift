@@ -47,14 +47,15 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   var stream: ServedStream { publication.stream }
 
   /// Receives values, up to the first one that the stream refuses.
-  /// - Returns: the reason why it refuses that value, as a sentence; nil: all were received.
-  func arrive(_ values: some Sequence<UnsafeRawBufferPointer>) -> String? {
+  /// - Returns: the reason why it refuses that value; nil: all were received.
+  func arrive(_ values: some Sequence<UnsafeRawBufferPointer>) -> RequestFailure? {
     let (before, most) = (publication.arrived.count, numbersLeft)
-    var refusal: String?
+    var refusal: RequestFailure?
     var iterator = values.makeIterator()
     while let value = unsafe iterator.next() {
       guard publication.arrived.count - before < most else {
-        refusal = "the numbers of a publisher's values are below \(PublisherEntry.numberLimit)"
+        let sentence = "the numbers of a publisher's values are below \(PublisherEntry.numberLimit)"
+        refusal = RequestFailure(.invalidRequest, sentence)
         break
       }
       refusal = unsafe stream.refusal(of: value.bindMemory(to: UInt8.self).span)
@@ -85,8 +86,9 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   }
 
   /// Why the next value is refused.
-  /// - Parameter sentence: the reason.
-  func refusal(_ sentence: String) -> String { receivedCount == 0 ? sentence : "value \(nextNumber): \(sentence)" }
+  func refusal(_ failure: RequestFailure) -> RequestFailure {
+    receivedCount == 0 ? failure : RequestFailure(failure.reason, "value \(nextNumber): \(failure.sentence)")
+  }
 
   /// The number of the value that was refused, or of the next one: in the numbers of a named publisher, or from the
   /// request on.
@@ -178,7 +180,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     }
     guard kind == .channel else {
       if beginExamining(data, id, to: stream, source, isUnconfirmed: true) { return }
-      if let sentence = stream.refusal(of: data.span) { return refuseUnconfirmed(id, to: stream, sentence) }
+      if let failure = stream.refusal(of: data.span) { return refuseUnconfirmed(id, to: stream, failure) }
       return fireAndForget(EventBatch(of: data), to: stream, source)
     }
     worker.trace(connection.identity, stream: stream.name, "publishes")
@@ -189,8 +191,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     }
   }
 
-  private func refuseUnconfirmed(_ id: StreamID, to stream: ServedStream, _ sentence: String) {
-    refuse(id, .fireAndForget, Connection.Refusal(stream.name, .rejected(sentence)))
+  private func refuseUnconfirmed(_ id: StreamID, to stream: ServedStream, _ failure: RequestFailure) {
+    refuse(id, .fireAndForget, Connection.Refusal(stream.name, failure))
   }
 
   private func refuse(_ id: StreamID, _ kind: RequestKind, _ refusal: Connection.Refusal) {
@@ -212,8 +214,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   private func begin(
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ data: [UInt8], isComplete: Bool
   ) {
-    if data.count < LargeValue.leastByteCount, let sentence = stream.refusal(of: data.span) {
-      return connection.machine.sendError(id, .invalid, sentence)
+    if data.count < LargeValue.leastByteCount, let failure = stream.refusal(of: data.span) {
+      return connection.sendFailure(RequestID(id), failure)
     }
     guard join(id, to: stream, publishSource) != nil else { return }
     receive(id, data, isComplete: isComplete)
@@ -226,7 +228,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     isComplete: Bool, demand: UInt32
   ) {
     guard data.isEmpty else {
-      return connection.machine.sendError(id, .invalid, "the request of a named publisher must have no data")
+      return connection.sendFailure(
+        RequestID(id), .init(.invalidRequest, "the request of a named publisher must have no data"))
     }
     let numbering = InboundNumbering(
       name: publisher.name, next: publisher.firstNumber, demand: demand, confirmed: .max)
@@ -287,10 +290,10 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   func refuseLargeValue(_ id: StreamID) {
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return connection.machine.end(id) }
-    connection.machine.sendError(
-      id, .invalid,
+    let sentence =
       "value \(channel.nextNumber): its fragments exceed the limit of \(worker.limits.requestBytes) bytes "
-        + "for incomplete requests")
+      + "for incomplete requests"
+    connection.sendFailure(RequestID(id), .init(.tooLarge, sentence))
     leave(id)
   }
 
@@ -310,8 +313,8 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return }
     if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
-    if let sentence = channel.arrive(values) {
-      connection.machine.sendError(id, .invalid, channel.refusal(sentence))
+    if let failure = channel.arrive(values) {
+      connection.sendFailure(RequestID(id), channel.refusal(failure))
       return leave(id)
     }
     if isComplete { channel.complete() }
@@ -360,7 +363,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     guard let channel = channels[id] else { return }
     if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     if value.isRefused {
-      connection.machine.sendError(id, .invalid, channel.refusal(value.stream.refuseMalformed()))
+      connection.sendFailure(RequestID(id), channel.refusal(value.stream.refuseMalformed()))
       return leave(id)
     }
     channel.arrive(value.takeBatch())
@@ -429,16 +432,15 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
 
   // MARK: Handover
 
-  /// The channels that another process continues, with their values that wait for space.
-  ///
-  /// - Parameter sentence: the error for a channel of which values may still be on their way into the stream.
-  func save(ending sentence: String) -> [SavedConnection.Channel] {
+  /// The channels that another process continues, with their values that wait for space. One of which values may still be on
+  /// their way into the stream ends.
+  func save() -> [SavedConnection.Channel] {
     worker.loop.assertOnLoop()
     return ids.compactMap { id in
       guard let channel = channels[id] else { return nil }
       let (values, unsettled, continues) = channel.publication.withdraw()
       guard continues else {
-        connection.machine.sendError(id, .canceled, sentence)
+        connection.sendFailure(RequestID(id), .notStored)
         forget(channel)
         return nil
       }
@@ -468,11 +470,12 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     let refused = held.values.lazy.enumerated().compactMap { index, value in
       stream.refusal(of: value.span).map { (index, $0) }
     }
-    if let (index, sentence) = refused.first {
+    if let (index, failure) = refused.first {
       // The values before it stay, as if the publisher sent the refused one now.
       channel.publication.arrived = EventBatch(Array(held.values[..<index]))
       _ = channel.passOn()
-      connection.machine.sendError(saved.id, .invalid, "a value that was received before a restart: \(sentence)")
+      connection.sendFailure(
+        RequestID(saved.id), .init(failure.reason, "a value that was received before a restart: \(failure.sentence)"))
       return forget(channel)
     }
     channel.restore(credit: saved.credit, saved.named)

@@ -1,4 +1,5 @@
 import Events
+import StreamProtocol
 
 /// The reason why a stream takes no values, or no more values, of a publisher.
 enum PublishingObstacle: Error, Equatable {
@@ -34,18 +35,20 @@ extension Connection {
   func failure(_ obstacle: PublishingObstacle, of stream: ServedStream) -> RequestFailure {
     let name = stream.name
     return switch obstacle {
-    case .acceptsNoValues: .rejected("\"\(name)\" does not accept values")
+    case .acceptsNoValues: .init(.takesNoValues, "\"\(name)\" does not accept values")
     case .forbidden: mayNotWrite(stream).failure
-    case .noRoom: .rejected("\"\(name)\" has no space: values of other publishers wait in it")
+    case .noRoom: .init(.noSpace, "\"\(name)\" has no space: values of other publishers wait in it")
     case .tooManyNames(let count, let free):
-      .rejected(
+      .init(
+        .tooManyPublishers,
         "\(identity.user) has \(count) named publishers of \"\(name)\", with \(free) of \(PublisherMarks.capacity) left"
       )
-    case .nameInUse: .canceled("another publisher to \"\(name)\" uses this name, or the stream is being changed")
-    case .notServed: .canceled("\"\(name)\" is no longer served")
-    case .acceptsNoMoreValues: .canceled("\"\(name)\" no longer accepts values")
-    case .hasEnded: .canceled("\"\(name)\" has ended")
-    case .hasLostValues: .canceled("\"\(name)\" was changed before it had stored all values")
+    case .nameInUse:
+      .init(.nameInUse, "another publisher to \"\(name)\" uses this name, or the stream is being changed")
+    case .notServed: .removed(name)
+    case .acceptsNoMoreValues: .init(.takesNoMoreValues, "\"\(name)\" no longer accepts values")
+    case .hasEnded: .init(.ended, "\"\(name)\" has ended")
+    case .hasLostValues: .init(.valuesLost, "\"\(name)\" was changed before it had stored all values")
     }
   }
 

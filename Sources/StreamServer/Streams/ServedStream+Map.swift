@@ -38,7 +38,7 @@ extension ServedStream {
 
   /// - Parameter user: the reader's user.
   func openMap(from start: SubscribeOptions.Start, for user: UInt32) throws(RequestFailure) -> StreamMap.Opened {
-    guard let map = map.withLock({ $0 }) else { throw .invalid("\"\(name)\" is not mapped") }
+    guard let map = map.withLock({ $0 }) else { throw .notMapped(name) }
     map.renew(from: log)
     let replay = configuration.replay
     let opened = log.read { storage, _ in
@@ -47,8 +47,8 @@ extension ServedStream {
       }
     }
     switch opened {
-    case .failure(let error): throw .invalid(error.sentence)
-    case .success(nil): throw .rejected("there is no memory for the map of \"\(name)\"")
+    case .failure(let error): throw .init(error)
+    case .success(nil): throw .init(.noMemory, "there is no memory for the map of \"\(name)\"")
     case .success(let opened?): return opened
     }
   }

@@ -159,28 +159,28 @@ final class ServedStream: Sendable {
 
   /// The error of a published value of this size; nil: none.
   /// - Parameter isWhole: whether `byteCount` is the size of the value; if not, the value has at least that many bytes.
-  func valueError(ofSize byteCount: Int, isWhole: Bool = true) -> String? {
+  func valueError(ofSize byteCount: Int, isWhole: Bool = true) -> RequestFailure? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
     let value = isWhole ? "a value of \(byteCount) bytes" : "the value"
-    return "\(value) is too large for \"\(name)\", whose limit is \(limit) bytes"
+    return RequestFailure(.tooLarge, "\(value) is too large for \"\(name)\", whose limit is \(limit) bytes")
   }
 
   /// Whether published values have to be JSON texts.
   var wantsJSON: Bool { requiresJSON.load(ordering: .relaxed) }
 
   /// The reason to refuse a published value; nil: there is none. Counts a value that is refused because it is not JSON.
-  func refusal(of value: Span<UInt8>) -> String? {
-    if let sentence = valueError(ofSize: value.count) { return sentence }
+  func refusal(of value: Span<UInt8>) -> RequestFailure? {
+    if let failure = valueError(ofSize: value.count) { return failure }
     guard wantsJSON, !JSONSyntax.holds(for: value) else { return nil }
     return refuseMalformed()
   }
 
   /// Counts a published value that is not JSON.
   /// - Returns: the value's error.
-  func refuseMalformed() -> String {
+  func refuseMalformed() -> RequestFailure {
     countMalformed(1)
-    return "the value is not JSON, which \"\(name)\" requires"
+    return RequestFailure(.notJSON, "the value is not JSON, which \"\(name)\" requires")
   }
 
   /// The current size limit of an event in bytes.

@@ -52,7 +52,7 @@ class Exchange {
   func refuse(_ sentence: String) { connection.finishClosing() }
 
   /// The server stops: the response ends, then the connection.
-  func stop(_ reason: String) { connection.finishClosing() }
+  func stop(_ failure: RequestFailure) { connection.finishClosing() }
 
   /// The connection has ended.
   func leave() {}

@@ -19,11 +19,12 @@ final class MetricsResponse: Exchange {
   override func resume() {
     connection.setClock(after: connection.times.stallTime)
     let key = MetricsCache.Key(visibility: connection.visibility, format: format, hasStreams: hasStreams)
-    if !worker.requestMetrics(key, for: self) { refuseRendering("too many renderings of the metrics") }
+    if !worker.requestMetrics(key, for: self) {
+      refuseRendering(Rejection(.serviceUnavailable, "too many renderings of the metrics"))
+    }
   }
 
-  private func refuseRendering(_ sentence: String) {
-    let rejection = Rejection(.serviceUnavailable, sentence)
+  private func refuseRendering(_ rejection: Rejection) {
     connection.countRefusal(rejection)
     connection.respond(rejection, to: request)
   }
@@ -41,7 +42,7 @@ final class MetricsResponse: Exchange {
   override func takeTurn() -> Bool {
     guard !connection.hasUnsent, let text = text.take() else { return false }
     if let sentence = connection.excess(adding: text.count) {
-      refuseRendering(sentence)
+      refuseRendering(Rejection(of: .init(.tooMuchInput, sentence)))
       return true
     }
     var head = connection.responseHead(.ok, to: request, keeps: request.keepsConnection)
@@ -71,11 +72,11 @@ final class MetricsResponse: Exchange {
   }
 
   override func refuse(_ sentence: String) {
-    connection.reject(Rejection(.serviceUnavailable, sentence), of: [])
+    connection.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
   }
 
-  override func stop(_ reason: String) {
-    connection.respond(Rejection(.serviceUnavailable, reason), to: request)
+  override func stop(_ failure: RequestFailure) {
+    connection.respond(Rejection(of: failure), to: request)
     connection.finishClosing()
   }
 

@@ -154,15 +154,17 @@ final class PublishingRequest: Exchange {
   }
 
   private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
-    guard let sentence = stream.valueError(ofSize: byteCount, isWhole: isWhole) else { return }
-    throw rejection(.contentTooLarge, sentence)
+    guard let failure = stream.valueError(ofSize: byteCount, isWhole: isWhole) else { return }
+    throw rejection(failure)
   }
 
-  private func malformed() -> Rejection { rejection(.unprocessableContent, stream.refuseMalformed()) }
+  private func malformed() -> Rejection { rejection(stream.refuseMalformed()) }
 
-  /// A rejection. If lines are values, it names the number of the next one.
-  private func rejection(_ status: Status, _ sentence: String) -> Rejection {
-    Rejection(status, hasLines ? "value \(count + UInt64(publication.arrived.count) + 1): \(sentence)" : sentence)
+  /// The rejection of a value. If lines are values, it names the number of the next one.
+  private func rejection(_ failure: RequestFailure) -> Rejection {
+    guard hasLines else { return Rejection(of: failure) }
+    let number = count + UInt64(publication.arrived.count) + 1
+    return Rejection(of: .init(failure.reason, "value \(number): \(failure.sentence)"))
   }
 
   /// Lines of white space, such as an empty one at the end, are not values.
@@ -253,27 +255,27 @@ final class PublishingRequest: Exchange {
       return end(
         Rejection(.requestTimeout, "the request's body did not arrive for \(times.stallTime.components.seconds) s"))
     }
-    abandon("\"\(stream.name)\" was full for \(times.fullTime.components.seconds) s")
+    abandon(.init(.noSpace, "\"\(stream.name)\" was full for \(times.fullTime.components.seconds) s"))
   }
 
   /// Withdraws the values that the stream was not given: the answer says exactly how many are in the stream, or wait in
   /// it for room.
-  private func abandon(_ sentence: String, isLast: Bool = false) {
+  private func abandon(_ reason: RequestFailure, isLast: Bool = false) {
     let withdrawn = publication.source.withdraw(publication.queue)
     count -= UInt64(withdrawn.count)
     // A value that is refused has all the ones before it in the stream.
     let failure = withdrawn.isEmpty ? failure : nil
-    end(failure ?? Rejection(.serviceUnavailable, sentence), isLast: isLast)
+    end(failure ?? Rejection(of: reason), isLast: isLast)
   }
 
-  override func refuse(_ sentence: String) { abandon(sentence, isLast: true) }
+  override func refuse(_ sentence: String) { abandon(.init(.tooMuchInput, sentence), isLast: true) }
 
   /// Values that wait in the stream are lost if the daemon stops.
-  override func stop(_ reason: String) {
+  override func stop(_ failure: RequestFailure) {
     if connection.worker.isStopping {
-      end(Rejection(.serviceUnavailable, reason), isLost: true)
+      end(Rejection(of: failure), isLost: true)
     } else {
-      abandon(reason, isLast: true)
+      abandon(failure, isLast: true)
     }
     connection.finishClosing()
   }
@@ -292,8 +294,7 @@ final class PublishingRequest: Exchange {
     let (values, unsettled, continues) = publication.withdraw()
     count -= UInt64(values.count)
     guard continues else {
-      return end(
-        Rejection(.serviceUnavailable, "streamd restarts before the stream has stored all values"), isLost: true)
+      return end(Rejection(of: .notStored), isLost: true)
     }
     publication.leave()
     saved.state = .publishing
@@ -387,9 +388,9 @@ extension HTTPConnection {
     let type = head["Content-Type"].flatMap { MediaType($0) }
     let hasLines =
       type.map { ([EventEncoding.Format.ndjson.mediaType] + Self.otherLineTypes).contains($0.name) } ?? false
-    if case .length(let count) = head.framing, !hasLines, let sentence = stream.valueError(ofSize: Int(clamping: count))
+    if case .length(let count) = head.framing, !hasLines, let failure = stream.valueError(ofSize: Int(clamping: count))
     {
-      throw Rejection(.contentTooLarge, sentence)
+      throw Rejection(of: failure)
     }
     let publishing = try PublishingRequest.begin(
       request, to: stream, source, hasLines: hasLines, BodyDecoder(head.framing), on: self)
@@ -402,12 +403,6 @@ extension HTTPConnection {
   /// The response for an obstacle.
   func rejection(_ obstacle: PublishingObstacle, of stream: ServedStream) -> Rejection {
     let failure = failure(obstacle, of: stream)
-    var rejection = obstacle.isRefusal ? rejection(Refusal(stream.name, failure)) : Rejection(of: failure)
-    switch obstacle {
-    case .acceptsNoValues, .acceptsNoMoreValues: rejection.status = .methodNotAllowed
-    case .hasEnded, .hasLostValues, .nameInUse: rejection.status = .serviceUnavailable
-    case .forbidden, .noRoom, .tooManyNames, .notServed: break
-    }
-    return rejection
+    return obstacle.isRefusal ? rejection(Refusal(stream.name, failure)) : Rejection(of: failure)
   }
 }

@@ -53,7 +53,7 @@ final class SingleEventResponse: Exchange {
   override func timeIsOver() { connection.checkReading() }
 
   /// Lets the client read the rest of the event before the connection ends.
-  override func stop(_ reason: String) {
+  override func stop(_ failure: RequestFailure) {
     isLast = true
     connection.setSecondClock(after: connection.times.drainTime) { [connection] in connection.close() }
   }

@@ -1,4 +1,5 @@
 import HTTP
+import RSocket
 import Reactive
 import StreamProtocol
 import StreamRuntime
@@ -19,8 +20,19 @@ final class StreamingResponse: Exchange {
   private var isCut = false
   /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
   private var ended: [RequestID: UInt64] = [:]
-  /// The reason with which the response ends, once the subscription that caused it is removed.
-  private var ending: (reason: String, isClean: Bool)?
+  /// With what the response ends, once the subscription that caused it is removed.
+  private var ending: (reason: Reason, isClean: Bool)?
+
+  /// Why a response ends.
+  struct Reason {
+    /// One word or sentence.
+    let text: String
+    /// nil: the response is complete.
+    var type: String?
+
+    static let complete = Self(text: "complete")
+    static let finished = Self(text: "finished")
+  }
 
   /// - Parameter names: at least one.
   init(
@@ -125,7 +137,7 @@ final class StreamingResponse: Exchange {
   /// The response has all events of the stream that were asked for.
   private func finish(_ subscription: StreamSubscription) {
     ended[subscription.request] = subscription.lastPosition
-    if connection.subscriptions.isOne { ending = ("complete", true) }
+    if connection.subscriptions.isOne { ending = (.complete, true) }
     connection.remove(subscription)
   }
 
@@ -148,24 +160,23 @@ final class StreamingResponse: Exchange {
   override func complete(_ id: RequestID) {
     guard let subscription = connection.subscriptions[id] else { return answer(nil, insteadOf: id) }
     ended[id] = subscription.lastPosition
-    if connection.subscriptions.isOne { ending = ("finished", true) }
+    if connection.subscriptions.isOne { ending = (.finished, true) }
   }
 
   override func fail(_ id: RequestID, _ failure: RequestFailure) {
     guard hasBegun else { return answer(Rejection(of: failure), insteadOf: id) }
     if connection.isWithinEvent() { isCut = true }
-    switch failure {
-    case .unknownStream, .forbidden, .rejected, .canceled: ending = (failure.sentence, true)
-    case .invalid, .lagged, .failed: ending = (failure.sentence, false)
-    }
+    // The client has all that it may have, and makes the request again.
+    let isClean = [ErrorCode.rejected, .canceled].contains(ErrorCode(failure.reason).base)
+    ending = (.init(failure), isClean)
     // A subscription that could not begin, or be restored, is not removed after this.
     if connection.subscriptions[id] == nil { didRemove() }
   }
 
   override func didRemove() { if let ending { end(ending.reason, isClean: ending.isClean) } }
 
-  override func stop(_ reason: String) {
-    end(reason, isClean: true, retry: Self.stopRetry)
+  override func stop(_ failure: RequestFailure) {
+    end(.init(failure), isClean: true, retry: Self.stopRetry)
     connection.finishClosing()
   }
 
@@ -176,7 +187,7 @@ final class StreamingResponse: Exchange {
   ///   - isClean: whether the client has all that it may have. Otherwise the body stays without an end, so that a
   ///     client sees that it is incomplete. An event stream gives the reason instead.
   ///   - milliseconds: the time after which the client connects again.
-  private func end(_ reason: String, isClean: Bool, retry milliseconds: Int? = nil) {
+  private func end(_ reason: Reason, isClean: Bool, retry milliseconds: Int? = nil) {
     if connection.isWithinEvent() { isCut = true }
     connection.endSubscriptions()
     guard !isCut else { return connection.endExchange(keeps: false) }
@@ -188,14 +199,14 @@ final class StreamingResponse: Exchange {
 
   /// The bytes that end a body after a whole event.
   static func ending(
-    _ reason: String, _ encoding: EventEncoding, isChunked: Bool, retry milliseconds: Int?
+    _ reason: Reason, _ encoding: EventEncoding, isChunked: Bool, retry milliseconds: Int?
   ) -> [UInt8] {
     var bytes: [UInt8] = []
     if encoding.format == .serverSentEvents {
       if let milliseconds {
         write(ServerSentEvents.retry(milliseconds: milliseconds), isChunked: isChunked, to: &bytes)
       }
-      write(ServerSentEvents.end(reason: reason), isChunked: isChunked, to: &bytes)
+      write(ServerSentEvents.end(reason: reason.text, type: reason.type), isChunked: isChunked, to: &bytes)
     }
     if isChunked { bytes += Chunk.last.utf8 }
     return bytes
@@ -237,7 +248,7 @@ final class StreamingResponse: Exchange {
     response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
     for saved in subscriptions where response.isInProgress { connection.restore(saved) }
     response.isCut = false
-    if subscriptions.isEmpty, response.isInProgress { response.end("complete", isClean: true) }
+    if subscriptions.isEmpty, response.isInProgress { response.end(.complete, isClean: true) }
   }
 
   override func resume() {
@@ -245,6 +256,10 @@ final class StreamingResponse: Exchange {
     connection.sentAt = worker.loop.now
     timeIsOver()
   }
+}
+
+extension StreamingResponse.Reason {
+  init(_ failure: RequestFailure) { self.init(text: failure.sentence, type: failure.reason.type) }
 }
 
 extension StreamSubscription {

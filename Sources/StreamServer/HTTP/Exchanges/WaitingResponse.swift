@@ -67,11 +67,11 @@ final class WaitingResponse: Exchange {
 
   override func refuse(_ sentence: String) {
     connection.endSubscriptions()
-    connection.reject(Rejection(.serviceUnavailable, sentence), of: [])
+    connection.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
   }
 
-  override func stop(_ reason: String) {
-    connection.respond(Rejection(.serviceUnavailable, reason), to: request)
+  override func stop(_ failure: RequestFailure) {
+    connection.respond(Rejection(of: failure), to: request)
     connection.finishClosing()
   }
 
