@@ -2,6 +2,7 @@ import CLinux
 import Glibc
 import RSocket
 import Reactive
+import StreamProtocol
 import StreamRuntime
 
 /// The next signal of a request for the server.
@@ -340,9 +341,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     case .error(let id, let code, let message): end(id, .failure(StreamError(code, message)))
     case .closed(let code, let message):
       let sentence = message.isEmpty ? code.description : message
-      isRefused = code == .rejectedSetup
-      let isOurFault = code == .connectionError && session?.machine.isClosedByPeer == true
-      disconnect(isOurFault ? .cutOff(sentence) : .disconnected(sentence))
+      let reason = FailureReason(code: code.rawValue, sentence: message)
+      isRefused = code.base == .rejectedSetup
+      let isOurFault = code.base == .connectionError && session?.machine.isClosedByPeer == true
+      disconnect(isOurFault ? .cutOff(sentence, reason) : .disconnected(sentence, reason))
     case .setup, .request, .valueTooLarge, .lease, .metadataPush: break
     }
   }

@@ -136,13 +136,14 @@ struct ConfirmedDelivery {
 }
 
 extension StreamError {
-  /// Whether a new connection may resolve the failure.
+  /// Whether the same request may succeed, later or on a new connection.
   func isLoss(wasConnected: Bool, isRefused: Bool) -> Bool {
     switch self {
     case .disconnected: wasConnected || !isRefused
     case .cannotConnect: wasConnected
-    case .canceled: true
-    case .rejected, .invalid, .lagged, .failed, .cutOff: false
+    case .canceled(_, let reason): reason?.retry != .never
+    case .cutOff(_, let reason): reason?.retry == .reconnect
+    case .rejected, .invalid, .lagged, .failed: false
     }
   }
 }

@@ -279,12 +279,9 @@ extension StreamError {
   /// The server, or what it has passed, is not streamd's.
   static func malformed(_ sentence: String) -> Self { .failed(.connectionError, sentence) }
 
-  /// At a start and after a restart all maps are requested at once, more than the daemon has on their way: others come first.
+  /// Whether others come first: at a start and after a restart all maps are requested at once, more than the daemon has on
+  /// their way.
   fileprivate var isForTooManyMaps: Bool {
-    if case .rejected(let sentence) = self {
-      sentence.contains(" maps that it has not received, ")
-    } else {
-      false
-    }
+    if case .rejected(_, let reason) = self { reason?.retry == .later } else { false }
   }
 }

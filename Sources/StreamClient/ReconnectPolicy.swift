@@ -3,7 +3,8 @@ import StreamRuntime
 /// Makes a remote stream outlive its connection: after a loss it subscribes again and resumes after the last event.
 ///
 /// No event is delivered twice, and the demand of all connections together equals the subscriber's demand. The
-/// following failures count as a loss: ``StreamError/disconnected(_:)``, ``StreamError/canceled(_:)``, and, after a
+/// following failures count as a loss: ``StreamError/disconnected(_:_:)``; ``StreamError/canceled(_:_:)``, unless its
+/// reason says that the request would fail again; ``StreamError/cutOff(_:_:)`` because of another request; and, after a
 /// first successful connection, ``StreamError/cannotConnect(_:)``. A first connection that is refused, and every other
 /// failure, end the stream. A loss after an event without an id also ends it, because there is no position to resume
 /// from. Before the first event, a new subscription repeats the original request. A loss within a state, before the

@@ -57,7 +57,7 @@ public struct RemoteState<Key: Hashable & Sendable>: AsyncSequence, Sendable {
     case removal(Key)
   }
 
-  /// The failure, thrown after the elements that precede it; ``StreamError/invalid(_:)`` if the stream has no keys, or
+  /// The failure, thrown after the elements that precede it; ``StreamError/invalid(_:_:)`` if the stream has no keys, or
   /// its state is incomplete.
   public typealias Failure = StreamError
 
@@ -181,7 +181,8 @@ struct StateFold<Key: Hashable & Sendable> {
     switch error {
     case .lagged: return again(afterLosses: attempts)
     // The stream has no event with the id to resume from: its log began anew.
-    case .invalid where !isInState: return again(afterLosses: attempts)
+    case .invalid(_, let reason) where !isInState && [nil, .unknownPosition].contains(reason):
+      return again(afterLosses: attempts)
     case let loss where isInState && hasBegun && reconnects && loss.isLoss(wasConnected: true, isRefused: false):
       return again(afterLosses: attempts + 1)
     default: return .nothing

@@ -25,7 +25,7 @@ public final class StreamConnection: Sendable {
   ///   - maximumLifetime: a server that is silent for longer is considered dead; the server applies the same limit to
   ///     this client.
   ///   - maximumEventBytes: the largest event, at least 1. A larger one ends its stream with
-  ///     ``StreamError/invalid(_:)``, but not the connection. A subscriber's demand times this is the memory that a
+  ///     ``StreamError/invalid(_:_:)``, but not the connection. A subscriber's demand times this is the memory that a
   ///     stream may use.
   /// - Throws: the system call that failed, if the process has no descriptor or thread left for the shared loop.
   public init(
@@ -36,7 +36,7 @@ public final class StreamConnection: Sendable {
     precondition(maximumEventBytes > 0, "maximumEventBytes must be at least 1, not \(maximumEventBytes)")
     let setup = Setup(
       keepaliveInterval: keepaliveInterval, maximumLifetime: maximumLifetime,
-      metadataMIMEType: Self.metadataFormat.mimeType)
+      metadataMIMEType: Self.metadataFormat.mimeType, payload: Payload(data: FailureReason.announcement))
     let chosen: EventLoop
     if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
     transport = ClientTransport(
@@ -72,7 +72,7 @@ public final class StreamConnection: Sendable {
   /// - Parameters:
   ///   - name: the name of the stream.
   ///   - key: requests the newest event of one key, for a stream with keys: a string, number or boolean as in JSON, else
-  ///     a string. If no event has it, the request fails with ``StreamError/rejected(_:)``. `nil`: the newest event.
+  ///     a string. If no event has it, the request fails with ``StreamError/rejected(_:_:)``. `nil`: the newest event.
   public func value(of name: String, key: String? = nil) -> RemoteValue {
     var options = SubscribeOptions()
     options.key = key
@@ -85,7 +85,7 @@ public final class StreamConnection: Sendable {
       request: RemoteRequest(connection: self, kind: .response, name: ControlCommand.route, data: command.json))
   }
 
-  /// Closes the connection for good. Live and later streams fail with ``StreamError/disconnected(_:)``. Thread-safe;
+  /// Closes the connection for good. Live and later streams fail with ``StreamError/disconnected(_:_:)``. Thread-safe;
   /// takes effect when the loop handles it.
   public func close() {
     transport.loop.execute { [transport] in transport.close() }

@@ -71,7 +71,7 @@ final class EventInbox: Subscriber, Sendable {
   func post(_ report: ReconnectPolicy.Report) {
     let notice =
       switch report {
-      case .lost(.canceled(let reason)): "\(Self.lossNotice): \(reason)"
+      case .lost(.canceled(let sentence, _)): "\(Self.lossNotice): \(sentence)"
       case .lost: Self.lossNotice
       case .resumed: "reconnected"  // the gap is reported with the event
       case .forgotten:

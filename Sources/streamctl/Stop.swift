@@ -96,6 +96,7 @@ struct Stop: Error, Equatable {
       switch error {
       case .cannotConnect(let system): [EACCES, EPERM].contains(system.code) ? 77 : 69
       case .disconnected where error.isRefusalOfToken: 77
+      case .canceled(_, .removed?): 77  // as for a stream that does not exist
       case .canceled, .disconnected: 69
       case .rejected: 77
       case .invalid, .cutOff: 65
@@ -126,6 +127,6 @@ struct Stop: Error, Equatable {
 }
 
 extension StreamError {
-  /// Whether the daemon refused the connection because of its token, which only the sentence tells: see docs/WIRE.md.
-  var isRefusalOfToken: Bool { self == .disconnected("the token is not valid") }
+  /// Whether the daemon refused the connection because of its token.
+  var isRefusalOfToken: Bool { reason == .invalidToken }
 }

@@ -245,6 +245,7 @@ private struct OtherStreamd {
     (.invalid, "secret", "the other streamd does not accept the subscription's options"),
     (.invalid, "no event has the id 9 yet", "the other streamd does not accept the subscription's options"),
     (.canceled, "streamd is restarting", "the other streamd has stopped"),
+    (.canceled, "streamd restarts", "the other streamd has stopped"),
     (.canceled, "secret", "the other streamd has ended the subscription"),
     (
       .lagged, "secret", "the other streamd has ended the subscription, because its events were not read in time"
@@ -257,6 +258,24 @@ private struct OtherStreamd {
     other.server.sendError(other.request, code, message)
     other.deliver(to: &machine)
     #expect(texts(machine.takePart()) == ["e"])
+    #expect(machine.ending == .init(failure: HTTPFailure(sentence)))
+  }
+
+  /// Whatever the sentences say.
+  @Test(arguments: [
+    (FailureReason.noStream, "the other streamd has no stream \"quotes\""),
+    (.mayNotRead, "the other streamd does not let this one read \"quotes\": see read of the stream there"),
+    (.tooManyRequests, "the other streamd refuses the subscription: a limit is reached there"),
+    (.invalidRequest, "the other streamd does not accept the subscription's options"),
+    (.stopping, "the other streamd has stopped"), (.removed, "the other streamd has ended the subscription"),
+    (.stalled, "the other streamd has ended the subscription, because its events were not read in time"),
+    (.failed, "the stream of the other streamd has failed"),
+  ]) func aReasonIsASentence(reason: FailureReason, sentence: String) {
+    var (machine, other) = begin()
+    #expect(other.setup.map { FailureReason.areAnnounced(by: $0.payload.data) } == true)
+    other.server.knowsReasons = true
+    other.server.sendError(other.request, ErrorCode(rawValue: reason.wireCode()), "no stream named \"quotes\"")
+    other.deliver(to: &machine)
     #expect(machine.ending == .init(failure: HTTPFailure(sentence)))
   }
 

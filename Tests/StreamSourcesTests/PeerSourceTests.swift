@@ -3,6 +3,7 @@ import Events
 import Glibc
 import RSocket
 import Reactive
+import StreamProtocol
 import StreamRuntime
 import TestSupport
 import Testing
@@ -130,11 +131,19 @@ import Testing
     }
   }
 
-  @Test func aPositionIsGivenUpAfterThreeRefusals() async throws {
+  /// The sentences are those of the last release: of one host, and of one of a fleet.
+  @Test(arguments: [
+    (ErrorCode.invalid, "no event has the id 70 yet"),
+    (.invalid, "no event has the id 70 yet: this host was given 5 s to receive it"),
+    (ErrorCode(rawValue: FailureReason.unknownPosition.wireCode()), "another sentence"),
+  ]) func aPositionIsGivenUpAfterThreeRefusals(code: ErrorCode, sentence: String) async throws {
     try await withSourceThread { thread in
       let refuse: @Sendable (ClientTestSupport.Peer, ServerEvent) -> Void = { peer, event in
+        if case .other(.setup(let setup)) = event {
+          peer.machine.knowsReasons = FailureReason.areAnnounced(by: setup.payload.data)
+        }
         guard case .request(let id, _, _, _, let options) = event, options.contains("\"from\":70,") else { return }
-        peer.machine.sendError(id, .invalid, "no event has the id 70 yet")
+        peer.machine.sendError(id, code, sentence)
       }
       try await ScriptedServer.run(script: refuse) { server in
         let taker = Taker(.unlimited)

@@ -1,4 +1,5 @@
 import RSocket
+import StreamProtocol
 
 /// The reasons for the end of a connection to another streamd, as sentences. None has a text of the other side: it might be
 /// the token that was sent to it.
@@ -16,25 +17,30 @@ extension PeerMachine.Ending {
 
   /// The subscription has ended.
   ///
-  /// - Parameter lastID: the id after which it has resumed or continued.
-  init(_ code: ErrorCode, _ message: String, _ configuration: PeerConfiguration, after lastID: UInt64?) {
+  /// - Parameter id: the id after which it has resumed; nil: none, or events have come.
+  init(_ code: ErrorCode, _ message: String, _ configuration: PeerConfiguration, resumedAfter id: UInt64?) {
     let name = configuration.stream
-    switch code {
-    case .rejected where message == "no stream named \"\(name)\"":
-      self.init("the other streamd has no stream \"\(name)\"")
-    case .rejected where message.hasSuffix(" may not read \"\(name)\""):
+    switch FailureReason(code: code.rawValue, sentence: message) {
+    case .noStream?: self.init("the other streamd has no stream \"\(name)\"")
+    case .mayNotRead?:
       self.init("the other streamd does not let this one read \"\(name)\": see read of the stream there")
-    case .rejected: self.init("the other streamd refuses the subscription: a limit is reached there")
-    case .invalid where message.hasSuffix(", the limit of the receiver"):
-      self.init(failure: .over(configuration.maximumEventBytes, "event"))
-    case .invalid:
-      if let lastID, message == "no event has the id \(lastID) yet" {
-        self.init("the other streamd has no event with the id \(lastID), after which this stream continues")
-        isOfPosition = true
-      } else {
-        self.init("the other streamd does not accept the subscription's options")
+    case .unknownPosition?:
+      guard let id else {
+        self.init(ErrorCode.invalid)
+        return
       }
-    case .canceled where message.hasPrefix("streamd is "): self.init("the other streamd has stopped")
+      self.init("the other streamd has no event with the id \(id), after which this stream continues")
+      isOfPosition = true
+    case .stopping?, .restarting?: self.init("the other streamd has stopped")
+    case _: self.init(code.base)
+    }
+  }
+
+  /// The subscription has ended for another reason.
+  private init(_ code: ErrorCode) {
+    switch code {
+    case .rejected: self.init("the other streamd refuses the subscription: a limit is reached there")
+    case .invalid: self.init("the other streamd does not accept the subscription's options")
     case .canceled: self.init("the other streamd has ended the subscription")
     case .lagged: self.init("the other streamd has ended the subscription, because its events were not read in time")
     case .applicationError: self.init("the stream of the other streamd has failed")
@@ -50,12 +56,12 @@ extension PeerMachine.Ending {
       self.init("the other side violates the protocol: \(message)")
       return
     }
-    switch code {
-    case .rejectedSetup where message == "the token is not valid":
+    switch code.base {
+    case .rejectedSetup where FailureReason(code: code.rawValue, sentence: message) == .invalidToken:
       self.init("the token is not valid for the other streamd")
     case .rejectedSetup: self.init("the other streamd refuses the connection: a limit is reached there")
     case .connectionClose: self.init("the other streamd has closed the connection")
-    case _: self.init("the other side has closed the connection with \(code)")
+    case let code: self.init("the other side has closed the connection with \(code)")
     }
   }
 }

@@ -46,6 +46,8 @@ struct PeerMachine {
   private(set) var lastID: UInt64?
   /// Whether events may be missing before the first one, because the stream has no position to resume from any more.
   private let hasLostPosition: Bool
+  /// The id after which the subscription resumes.
+  private let resumedAfter: UInt64?
   private var parts: [Part] = []
   /// How the connection has ended; the parts before are valid.
   private(set) var ending: Ending?
@@ -66,11 +68,12 @@ struct PeerMachine {
     at now: Duration
   ) {
     self.configuration = configuration
-    (self.lastID, self.hasLostPosition, self.window) = (lastID, hasLostPosition, window)
+    (self.lastID, resumedAfter, self.hasLostPosition, self.window) = (lastID, lastID, hasLostPosition, window)
     (grantedAt, heardAt, keepaliveDue) = (now, now, now)
     var setup = Setup(
       keepaliveInterval: Self.keepaliveInterval, maximumLifetime: Self.patience,
       metadataMIMEType: MetadataFormat.composite.mimeType)
+    setup.payload.data = FailureReason.announcement
     if let token = configuration.token { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
     // The limit applies to the metadata, too.
     connection = ConnectionMachine(
@@ -118,7 +121,10 @@ struct PeerMachine {
       if isComplete, ending == nil { ending = .completed }
     case .complete(let id) where id == request: ending = .completed
     case .error(let id, let code, let message) where id == request:
-      ending = Ending(code, message, configuration, after: lastID)
+      ending =
+        connection.hasGivenUp
+        ? Ending(failure: .over(configuration.maximumEventBytes, "event"))
+        : Ending(code, message, configuration, resumedAfter: lastID == resumedAfter ? lastID : nil)
     case .closed(let code, let message):
       ending = Ending(closedWith: code, message, byPeer: connection.isClosedByPeer)
     case .payloads, .payload, .complete, .error, .setup, .request, .requestN, .valueTooLarge, .cancel, .lease,

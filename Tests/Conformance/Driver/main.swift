@@ -138,13 +138,15 @@ func failure(_ verb: String, _ error: StreamError) -> String {
     switch error {
     case .cannotConnect, .disconnected: "connection-lost"
     case .rejected: "rejected"
-    case .invalid(let sentence): sentence.hasSuffix(" is not mapped") ? "not-supported" : "invalid"
+    case .invalid(_, .notMapped?), .invalid(_, .notMappable?): "not-supported"
+    case .invalid: "invalid"
     case .canceled: "canceled"
     case .lagged: "lagged"
-    case .failed(.applicationError, _): "source-failed"
+    case .failed(.applicationError, _, _): "source-failed"
     case .failed, .cutOff: "protocol"
     }
-  return "\(verb) kind=\(kind) sentence=\(encoded(error.description.utf8))"
+  let reason = error.reason.map { " reason=\($0.rawValue)" } ?? ""
+  return "\(verb) kind=\(kind)\(reason) sentence=\(encoded(error.description.utf8))"
 }
 
 func described(_ item: Reader.Item?) -> String {
@@ -278,7 +280,7 @@ func send(_ line: String) {
   fflush(nil)
 }
 
-send("conformance 1 request last first keepalive map token")
+send("conformance 1 request last first keepalive map token reasons")
 let driver = Driver()
 while let line = readLine(), line != "quit" {
   do {
