@@ -133,7 +133,8 @@ let package = Package(
     .executableTarget(
       name: "requestreader", dependencies: ["HTTP"], path: "Tests/InteroperabilityTests/RequestReader",
       swiftSettings: settings),
-    .testTarget(name: "StreamProtocolTests", dependencies: ["StreamProtocol"], swiftSettings: settings),
+    .target(name: "CReasons", path: "Tests/Reasons"),
+    .testTarget(name: "StreamProtocolTests", dependencies: ["CReasons", "StreamProtocol"], swiftSettings: settings),
     .testTarget(
       name: "FleetTests", dependencies: ["CLinux", "Events", "Fleet", "TaggedFields", "TestSupport"],
       swiftSettings: settings + optimised),

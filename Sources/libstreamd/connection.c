@@ -327,7 +327,7 @@ SDM_PUBLIC sdm *sdm_unref(sdm *c) {
 static void handle_input(sdm *c) {
   const char *violation = protocol_receive(c);
   if (violation) {
-    bool is_memory = strncmp(violation, "no memory ", 10) == 0;
+    bool is_memory = violation == no_memory;
     frame_error(&c->output, 0, 0x101, violation);
     connection_flush(c);
     end(c, is_memory ? -ENOMEM : -EPROTO, violation);
@@ -422,7 +422,7 @@ SDM_PUBLIC int sdm_process(sdm *c) {
   if (c->state != OVER) return did;
   c->is_reported = true;
   set_timer(c, NEVER, 0);
-  return fail(c, c->outcome, "%s", c->reason);
+  return fail_over(c, c->outcome, "%s");
 }
 
 int connection_poll(sdm *c, uint64_t until) { return await(c->epoll, POLLIN, until); }
@@ -477,7 +477,5 @@ SDM_PUBLIC int sdm_set_timeout(sdm *c, uint64_t usec) {
 
 SDM_PUBLIC int sdm_is_connected(sdm *c) {
   if (!c) return -EINVAL;
-  return c->state == CONNECTED ? 1 : c->state == OVER ? fail(c, c->outcome, "%s", c->reason) : 0;
+  return c->state == CONNECTED ? 1 : c->state == OVER ? fail_over(c, c->outcome, "%s") : 0;
 }
-
-SDM_PUBLIC const char *sdm_error(const sdm *c) { return c ? c->error : ""; }

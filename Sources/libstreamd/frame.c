@@ -62,23 +62,28 @@ static void put_text(struct buffer *out, const char *text, unsigned length_bytes
 }
 
 static const char composite[] = "message/x.rsocket.composite-metadata.v0", json[] = "application/json";
+/* The data of SETUP: this client knows the daemon's reasons. */
+static const char announcement[] = "{\"reasons\":true}";
 static const char publisher_type[] = "message/x.streamd.publisher.v0";
 
 /* The metadata has one entry, of the well-known authentication type 0x7c with the top bit: the type bearer, and the token. */
 void frame_setup(struct buffer *out, const char *token) {
   size_t entry = token ? 1 + strlen(token) : 0, metadata = token ? 3 + 4 + entry : 0;
-  put_head(out, 0, FRAME_SETUP, token ? FLAG_METADATA : 0, 12 + 1 + sizeof composite - 1 + 1 + sizeof json - 1 + metadata);
+  size_t data = sizeof announcement - 1;
+  put_head(out, 0, FRAME_SETUP, token ? FLAG_METADATA : 0, 12 + 1 + sizeof composite - 1 + 1 + sizeof json - 1 + metadata + data);
   buffer_put(out, 0x00010000, 4); /* version 1.0 */
   buffer_put(out, SDM_KEEPALIVE_USEC / 1000, 4);
   buffer_put(out, SDM_LIFETIME_USEC / 1000, 4);
   put_text(out, composite, 1);
   put_text(out, json, 1);
-  if (!token) return;
-  buffer_put(out, 4 + entry, 3);
-  buffer_put(out, 0xfc, 1);
-  buffer_put(out, entry, 3);
-  buffer_put(out, 0x81, 1);
-  buffer_append(out, token, entry - 1);
+  if (token) {
+    buffer_put(out, 4 + entry, 3);
+    buffer_put(out, 0xfc, 1);
+    buffer_put(out, entry, 3);
+    buffer_put(out, 0x81, 1);
+    buffer_append(out, token, entry - 1);
+  }
+  buffer_append(out, announcement, data);
 }
 
 void frame_keepalive(struct buffer *out, bool respond, const uint8_t *data, size_t size) {

@@ -36,7 +36,7 @@ static void forget(sdm *c) {
 SDM_PUBLIC int sdm_get(sdm *c, const char *stream, sdm_event *e) {
   if (!c) return -EINVAL;
   if (!stream || !e || !is_valid_name(stream, NAME_LIMIT)) return fail(c, -EINVAL, "a stream's name has 1 to 255 bytes");
-  if (c->state == OVER) return fail(c, -EBADF, "the connection has ended: %s", c->reason);
+  if (c->state == OVER) return fail_over(c, -EBADF, "the connection has ended: %s");
   forget(c);
   struct get *g = calloc(1, sizeof *g);
   if (!g) return fail(c, -ENOMEM, "no memory is left");

@@ -112,9 +112,26 @@ void frame_value(struct buffer *out, uint32_t id, const void *data, size_t size)
 /* --- error.c --- */
 int fail(sdm *c, int code, const char *format, ...) __attribute__((format(printf, 3, 4))); /* for sdm_error(); returns code */
 void copy_sentence(char *to, size_t capacity, const uint8_t *text, size_t size); /* as one line of UTF-8 */
-int errno_of_refusal(uint32_t code, const char *sentence, const char *stream);
-int errno_of_close(uint32_t code, const char *sentence);
-bool is_stop(const char *sentence);
+/* Likewise, of a connection that is over: the format has one %s, for how it ended. */
+int fail_over(sdm *c, int code, const char *format);
+
+/* --- reason.c --- */
+enum retry { NEVER, LATER, RECONNECT }; /* whether the library makes a request again: soon, or on a new connection */
+/* What an ERROR of the daemon tells. */
+struct failure {
+  uint32_t code; /* of RSocket */
+  int reason;    /* sdm_reason, or a number of a later daemon; 0: unknown */
+  const char *sentence;
+};
+struct failure failure_of(uint32_t code, const char *sentence); /* of a code with or without a reason */
+int errno_of(const struct failure *f);
+int errno_of_close(const struct failure *f);
+enum retry retry_of(int reason);
+const char *reason_name(int reason); /* NULL: unknown */
+
+/* --- last-release.c --- */
+int reason_of_last_release(uint32_t code, const char *sentence);
+uint32_t request_of_last_release(const char *sentence); /* that SDM_REASON_REQUEST_TOO_LARGE names */
 
 /* --- requests --- */
 enum kind { SUBSCRIPTION, PUBLISHER, GET, MAP, DEMAND }; /* the last two are parts of an sdm_mapped */
@@ -138,12 +155,14 @@ struct request {
   bool has_fragments, ends_with_fragments;
   char *stream;
   int outcome;                      /* after the end: a negative errno */
+  int reason;                       /* and the daemon's reason; 0: none */
   char *sentence;
 };
 int request_init(struct request *r, sdm *c, enum kind kind, const char *stream);
 void request_opened(struct request *r, uint32_t id);
 void request_closed(struct request *r); /* it has no id any more */
 void request_end(struct request *r, int code, const char *sentence);
+void request_fail(struct request *r, const struct failure *f); /* likewise, because of the daemon's ERROR */
 void request_remove(struct request *r);  /* sends CANCEL or COMPLETE if it is open, and takes it from the connection */
 void request_release(struct request *r); /* likewise, and frees it */
 struct request *request_with(sdm *c, uint32_t id);
@@ -193,7 +212,7 @@ struct sdm_subscription {
 const char *subscription_payload(sdm_subscription *s, const uint8_t *metadata, size_t metadata_size,
                                  const uint8_t *data, size_t size);
 void subscription_complete(sdm_subscription *s);
-void subscription_error(sdm_subscription *s, uint32_t code, const char *sentence);
+void subscription_error(sdm_subscription *s, const struct failure *f);
 void subscription_grant(sdm_subscription *s); /* sends what is due: the request, or REQUEST_N */
 bool subscription_can_resume(const sdm_subscription *s);
 void subscription_resume(sdm_subscription *s);
@@ -221,7 +240,7 @@ struct sdm_publisher {
 const char *publisher_payload(sdm_publisher *p, const uint8_t *data, size_t size);
 const char *publisher_credit(sdm_publisher *p, uint32_t credit);
 void publisher_complete(sdm_publisher *p);
-void publisher_error(sdm_publisher *p, uint32_t code, const char *sentence);
+void publisher_error(sdm_publisher *p, const struct failure *f);
 void publisher_send(sdm_publisher *p);
 void publisher_resume(sdm_publisher *p);
 void publisher_leave(sdm_publisher *p); /* ends an open request */
@@ -313,16 +332,17 @@ struct sdm_mapped {
   bool awaits_end;        /* the region's last event was copied: the demand stream has the result */
   uint64_t worked_at;     /* when the connection was last processed for this map; a coarse clock */
   int outcome;            /* after the end: a negative errno */
+  int reason;             /* and the daemon's reason; 0: none */
   char *sentence;
 };
 void map_send(sdm_mapped *m);
 void map_reply(sdm_mapped *m, const uint8_t *data, size_t size);
-void map_error(sdm_mapped *m, uint32_t code, const char *sentence);
+void map_error(sdm_mapped *m, const struct failure *f);
 int map_adopt(sdm_mapped *m); /* opens the region that a reply has brought. 0, or how the map has ended */
 void map_resume(sdm_mapped *m);
 bool map_can_resume(const sdm_mapped *m);
 void demand_send(sdm_mapped *m);
-void demand_error(sdm_mapped *m, uint32_t code, const char *sentence);
+void demand_error(sdm_mapped *m, const struct failure *f);
 sdm_mapped *mapped_of(struct request *r); /* of a request of kind MAP or DEMAND */
 
 /* --- descriptors.c --- */
@@ -381,8 +401,11 @@ struct sdm {
   size_t fragment_bytes;      /* of payloads that are being received */
   int outcome;                /* how it ended */
   char error[ERROR_BYTES];    /* of sdm_error() */
+  int error_reason;           /* of sdm_reason() */
   char reason[ERROR_BYTES];   /* how the connection ended */
+  int close_reason;           /* and the daemon's reason; 0: none */
 };
+extern const char no_memory[]; /* no violation */
 /* Handles the whole frames of the input, up to an ERROR for the connection. NULL, or a sentence: a violation. */
 const char *protocol_receive(sdm *c);
 void protocol_send(sdm *c);           /* the frames that are due */

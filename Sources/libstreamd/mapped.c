@@ -72,25 +72,24 @@ static void ask_next_daemon(sdm_mapped *m) {
   ask_later(m);
 }
 
-/* At a start and after a restart all maps are asked for at once, more than the daemon has on their way: others come first. */
-static bool has_too_many(const char *sentence) { return strstr(sentence, " maps that it has not received, ") != NULL; }
-
-/* Before the first region, for 10 s: somebody may never read. */
+/* At a start and after a restart all maps are asked for at once, more than the daemon has on their way: others come first. Before the
+ * first region, for 10 s: a client may never read. */
 static bool may_wait(sdm_mapped *m) {
   uint64_t now = now_usec();
   if (!m->refused_since) m->refused_since = now;
   return m->region.bytes || now - m->refused_since < 10000000;
 }
 
-void map_error(sdm_mapped *m, uint32_t code, const char *sentence) {
-  if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_next_daemon(m);
-  else if (code == 0x202 && has_too_many(sentence) && may_wait(m)) ask_later(m);
-  else request_end(&m->ask, errno_of_refusal(code, sentence, m->ask.stream), sentence);
+void map_error(sdm_mapped *m, const struct failure *f) {
+  bool may_retry = retry_of(f->reason) != NEVER;
+  if (f->code == 0x203 && may_retry && m->reconnects) ask_next_daemon(m);
+  else if (f->code == 0x202 && may_retry && may_wait(m)) ask_later(m);
+  else request_fail(&m->ask, f);
 }
 
-void demand_error(sdm_mapped *m, uint32_t code, const char *sentence) {
-  if (code == 0x203 && is_stop(sentence) && m->reconnects) ask_next_daemon(m);
-  else request_end(&m->demand, errno_of_refusal(code, sentence, m->demand.stream), sentence);
+void demand_error(sdm_mapped *m, const struct failure *f) {
+  if (f->code == 0x203 && retry_of(f->reason) != NEVER && m->reconnects) ask_next_daemon(m);
+  else request_fail(&m->demand, f);
 }
 
 bool map_can_resume(const sdm_mapped *m) {
@@ -168,11 +167,22 @@ static int end(sdm_mapped *m, int code, const char *sentence) {
   return code;
 }
 
-static int result_of(sdm_mapped *m) { return fail(m->c, m->outcome, "%s", m->sentence ? m->sentence : strerror(-m->outcome)); }
+/* Likewise, as a request has ended. */
+static int end_as(sdm_mapped *m, const struct request *r) {
+  m->reason = r->reason;
+  return end(m, r->outcome, r->sentence);
+}
+
+static int result_of(sdm_mapped *m) {
+  fail(m->c, m->outcome, "%s", m->sentence ? m->sentence : strerror(-m->outcome));
+  m->c->error_reason = m->reason;
+  return m->outcome;
+}
 
 static int end_lagged(sdm_mapped *m, uint64_t lost) {
   char sentence[64] = "lagged: events lost";
   if (lost != SDM_GAP_UNKNOWN) snprintf(sentence, sizeof sentence, "lagged: %llu events lost", (unsigned long long)lost);
+  m->reason = SDM_REASON_LAGGED;
   return end(m, -ENOBUFS, sentence);
 }
 
@@ -325,9 +335,9 @@ static int look(sdm_mapped *m, size_t most) {
 /* What follows the last event of a region in this state. 1: look again; 0: nothing yet; or the end. */
 static int follow(sdm_mapped *m, uint32_t state, bool has_ended) {
   if (m->next.bytes) return change_region(m);
-  if (m->ask.phase == ENDED) return end(m, m->ask.outcome, m->ask.sentence);
+  if (m->ask.phase == ENDED) return end_as(m, &m->ask);
   if (state > SDM_MAP_ENDED) return end(m, -EPROTO, "the region is damaged");
-  if (state != SDM_MAP_REPLACED && has_ended) return end(m, m->demand.outcome, m->demand.sentence);
+  if (state != SDM_MAP_REPLACED && has_ended) return end_as(m, &m->demand);
   m->awaits_end = state == SDM_MAP_ENDED;
   if (state == SDM_MAP_REPLACED && m->ask.phase == IDLE) {
     m->ask.phase = READY;
@@ -394,7 +404,7 @@ static int set_options(sdm_mapped *m, const sdm_options *given) {
 SDM_PUBLIC int sdm_map(sdm *c, sdm_mapped **ret, const char *stream, const sdm_options *o) {
   if (!c) return -EINVAL;
   if (!ret || !stream || !is_valid_name(stream, NAME_LIMIT)) return fail(c, -EINVAL, "a stream's name has 1 to 255 bytes");
-  if (c->state == OVER) return fail(c, -EBADF, "the connection has ended: %s", c->reason);
+  if (c->state == OVER) return fail_over(c, -EBADF, "the connection has ended: %s");
   sdm_mapped *m = calloc(1, sizeof *m);
   if (!m) return fail(c, -ENOMEM, "no memory is left");
   m->c = c;

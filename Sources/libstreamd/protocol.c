@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+const char no_memory[] = "no memory is left for an event";
+
 /* --- requests --- */
 
 bool is_valid_name(const char *name, size_t limit) {
@@ -65,12 +67,20 @@ void request_end(struct request *r, int code, const char *sentence) {
   r->phase = ENDED;
   if (r->kind == SUBSCRIPTION) r->c->has_news = true;
   r->outcome = code;
+  r->reason = 0;
   free(r->sentence);
   r->sentence = strdup(sentence);
 }
 
+void request_fail(struct request *r, const struct failure *f) {
+  request_end(r, errno_of(f), f->sentence);
+  r->reason = f->reason;
+}
+
 int outcome_of(struct request *r) {
-  return fail(r->c, r->outcome, "%s", r->sentence && r->sentence[0] ? r->sentence : strerror(-r->outcome));
+  fail(r->c, r->outcome, "%s", r->sentence && r->sentence[0] ? r->sentence : strerror(-r->outcome));
+  r->c->error_reason = r->reason;
+  return r->outcome;
 }
 
 void request_remove(struct request *r) {
@@ -138,7 +148,7 @@ static const char *gather(struct request *r, const struct frame *f) {
   r->has_fragments = true;
   buffer_append(&r->fragments, f->metadata, f->metadata_size);
   buffer_append(&r->fragments, f->data, f->size);
-  if (r->fragments.failed) return "no memory is left for an event";
+  if (r->fragments.failed) return no_memory;
   r->fragment_metadata += f->metadata_size;
   r->c->fragment_bytes += more;
   r->ends_with_fragments |= (f->flags & FLAG_COMPLETE) != 0;
@@ -172,37 +182,58 @@ static const char *receive_payload(sdm *c, const struct frame *f) {
   return violation;
 }
 
-/* A first value over `max_request` ends the connection, with a sentence that names its request: the others resume. */
+/* A first value over `max_request` ends the connection. The daemon has ended its request before; one of the last release only names it. The
+ * others resume. */
 static void end_too_large(sdm *c, const char *sentence) {
-  static const char start[] = "the fragments up to request ";
-  if (strncmp(sentence, start, sizeof start - 1) != 0) return;
-  struct request *r = request_with(c, (uint32_t)strtoul(sentence + sizeof start - 1, NULL, 10));
-  if (!r || r->kind != PUBLISHER) return;
-  request_end(r, -EMSGSIZE, sentence);
-  c->close_code = 0;
+  struct request *r = request_with(c, request_of_last_release(sentence));
+  if (r && r->kind == PUBLISHER) request_end(r, -EMSGSIZE, sentence);
+  else c->close_code = -EPROTO;
+}
+
+static void receive_close(sdm *c, uint32_t code, const char *sentence) {
+  struct failure f = failure_of(code, sentence);
+  c->is_closed = true;
+  c->close_code = errno_of_close(&f);
+  c->close_reason = f.reason;
+  /* The daemon may admit it later, unless its token is gone. */
+  if (f.code == 0x003 && c->was_accepted && f.reason != SDM_REASON_INVALID_TOKEN) c->close_code = 0;
+  memcpy(c->reason, sentence, ERROR_BYTES);
+  if (code == 0x101 && f.reason == SDM_REASON_REQUEST_TOO_LARGE) end_too_large(c, sentence);
+  if (!c->reason[0]) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)"the daemon has closed the connection", 36);
+}
+
+static bool can_resume(struct request *r);
+
+/* A request for one value is made again where others restore the connection. */
+static void get_error(struct request *get, const struct failure *f) {
+  bool resumes = false;
+  for (struct request *r = get->c->requests; r; r = r->next) resumes |= can_resume(r);
+  if (!resumes || f->code != 0x203 || retry_of(f->reason) == NEVER) {
+    request_fail(get, f);
+    return;
+  }
+  request_closed(get);
+  get->phase = READY;
+  get->retry_at = now_usec() + 100000;
 }
 
 /* An ERROR for the connection is the last frame that is read. */
 static void receive_error(sdm *c, const struct frame *f) {
   char sentence[ERROR_BYTES];
   copy_sentence(sentence, sizeof sentence, f->data, f->size);
-  struct request *r = request_with(c, f->id);
   if (!f->id) {
-    c->is_closed = true;
-    c->close_code = errno_of_close(f->number, sentence);
-    /* The daemon may admit it later, unless its token is gone. */
-    if (f->number == 0x003 && c->was_accepted && c->close_code != -EACCES) c->close_code = 0;
-    memcpy(c->reason, sentence, sizeof sentence);
-    if (f->number == 0x101) end_too_large(c, sentence);
-    if (!c->reason[0]) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)"the daemon has closed the connection", 36);
-  } else if (r) {
-    switch (r->kind) {
-      case SUBSCRIPTION: subscription_error((sdm_subscription *)r, f->number, sentence); break;
-      case PUBLISHER: publisher_error((sdm_publisher *)r, f->number, sentence); break;
-      case GET: request_end(r, errno_of_refusal(f->number, sentence, r->stream), sentence); break;
-      case MAP: map_error(mapped_of(r), f->number, sentence); break;
-      case DEMAND: demand_error(mapped_of(r), f->number, sentence); break;
-    }
+    receive_close(c, f->number, sentence);
+    return;
+  }
+  struct request *r = request_with(c, f->id);
+  struct failure failure = failure_of(f->number, sentence);
+  if (!r) return;
+  switch (r->kind) {
+    case SUBSCRIPTION: subscription_error((sdm_subscription *)r, &failure); break;
+    case PUBLISHER: publisher_error((sdm_publisher *)r, &failure); break;
+    case GET: get_error(r, &failure); break;
+    case MAP: map_error(mapped_of(r), &failure); break;
+    case DEMAND: demand_error(mapped_of(r), &failure); break;
   }
 }
 
@@ -283,12 +314,23 @@ static bool can_resume(struct request *r) {
   return r->kind == PUBLISHER && ((const sdm_publisher *)r)->name;
 }
 
+static void note_end(sdm *c, const char *reason) {
+  if (reason == c->reason) return; /* of the daemon's ERROR */
+  copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)reason, strlen(reason));
+  c->close_reason = 0;
+}
+
+static void end_with_connection(struct request *r, int code) {
+  request_end(r, code, r->c->reason);
+  r->reason = r->c->close_reason;
+}
+
 void protocol_over(sdm *c, int code, const char *reason) {
-  if (reason != c->reason) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)reason, strlen(reason));
+  note_end(c, reason);
   c->state = OVER;
   c->outcome = code;
   for (struct request *r = c->requests; r; r = r->next)
-    if (r->phase != ENDED) request_end(r, code, c->reason);
+    if (r->phase != ENDED) end_with_connection(r, code);
 }
 
 void protocol_lost(sdm *c, const char *reason) {
@@ -298,14 +340,14 @@ void protocol_lost(sdm *c, const char *reason) {
     protocol_over(c, -ECONNRESET, reason);
     return;
   }
-  if (reason != c->reason) copy_sentence(c->reason, sizeof c->reason, (const uint8_t *)reason, strlen(reason));
+  note_end(c, reason);
   for (struct request *r = c->requests; r; r = r->next) {
     if (r->phase == ENDED) continue;
     if (r->kind == GET) {
       request_closed(r);
       r->phase = READY;
     } else if (!can_resume(r)) {
-      request_end(r, -ECONNRESET, c->reason);
+      end_with_connection(r, -ECONNRESET);
     } else if (r->kind == SUBSCRIPTION) {
       subscription_resume((sdm_subscription *)r);
     } else if (r->kind == MAP || r->kind == DEMAND) {

@@ -104,21 +104,20 @@ void publisher_complete(sdm_publisher *p) {
   p->confirmed = p->queued - p->unsent;
 }
 
-/* Whether a named publisher tries again: the daemon stops, or a former connection has the name. */
-static bool may_retry(sdm_publisher *p, const char *sentence) {
-  if (is_stop(sentence) || strstr(sentence, " was changed before it had stored all values")) return true;
-  if (strncmp(sentence, "another publisher to ", 21) != 0) return false;
+/* Whether a named publisher tries again. A former connection may have the name. */
+static bool may_retry(sdm_publisher *p, int reason) {
+  if (reason != SDM_REASON_NAME_IN_USE) return retry_of(reason) != NEVER;
   uint64_t now = now_usec();
   if (!p->canceled_at) p->canceled_at = now;
   return now - p->canceled_at < (p->was_greeted ? SDM_LIFETIME_USEC : FIRST_PATIENCE_USEC);
 }
 
-void publisher_error(sdm_publisher *p, uint32_t code, const char *sentence) {
-  if (code == 0x203 && p->name && may_retry(p, sentence)) {
+void publisher_error(sdm_publisher *p, const struct failure *f) {
+  if (f->code == 0x203 && p->name && may_retry(p, f->reason)) {
     publisher_resume(p);
     p->r.retry_at = now_usec() + 100000;
   } else {
-    request_end(&p->r, errno_of_refusal(code, sentence, p->r.stream), sentence);
+    request_fail(&p->r, f);
   }
 }
 
@@ -189,7 +188,7 @@ SDM_PUBLIC int sdm_publisher_new(sdm *c, sdm_publisher **ret, const char *stream
   if (!c) return -EINVAL;
   if (!ret || !stream || !is_valid_name(stream, NAME_LIMIT)) return fail(c, -EINVAL, "a stream's name has 1 to 255 bytes");
   if (name && !is_valid_name(name, 48)) return fail(c, -EINVAL, "a publisher's name has 1 to 48 bytes");
-  if (c->state == OVER) return fail(c, -EBADF, "the connection has ended: %s", c->reason);
+  if (c->state == OVER) return fail_over(c, -EBADF, "the connection has ended: %s");
   sdm_publisher *p = calloc(1, sizeof *p);
   char *copy = name ? strdup(name) : NULL;
   int result = !p || (name && !copy) ? fail(c, -ENOMEM, "no memory is left") : request_init(&p->r, c, PUBLISHER, stream);
@@ -207,11 +206,17 @@ SDM_PUBLIC int sdm_publisher_new(sdm *c, sdm_publisher **ret, const char *stream
   return 0;
 }
 
+static int fail_ended(sdm_publisher *p) {
+  fail(p->r.c, -EBADF, "the publisher has ended: %s", p->r.sentence ? p->r.sentence : "");
+  p->r.c->error_reason = p->r.reason;
+  return -EBADF;
+}
+
 SDM_PUBLIC int sdm_publish(sdm_publisher *p, const void *data, size_t size) {
   if (!p) return -EINVAL;
   sdm *c = p->r.c;
   if (!data && size) return fail(c, -EINVAL, "a value of %zu bytes has no data", size);
-  if (p->r.phase == ENDED) return fail(c, -EBADF, "the publisher has ended: %s", p->r.sentence ? p->r.sentence : "");
+  if (p->r.phase == ENDED) return fail_ended(p);
   if (size > VALUE_LIMIT) return fail(c, -EMSGSIZE, "a value of %zu bytes is larger than any request may be", size);
   if (p->kept >= QUEUE_VALUES || (p->kept && buffer_size(&p->queue) + size > QUEUE_BYTES))
     return fail(c, -EAGAIN, "the queue of values is full");
@@ -263,7 +268,7 @@ SDM_PUBLIC int sdm_confirmed(sdm_publisher *p, uint64_t *number) {
   if (!p) return -EINVAL;
   if (!number) return fail(p->r.c, -EINVAL, "sdm_confirmed() needs a place for the number");
   if (!p->has_reply) {
-    if (p->r.phase == ENDED) return fail(p->r.c, -EBADF, "the publisher has ended: %s", p->r.sentence ? p->r.sentence : "");
+    if (p->r.phase == ENDED) return fail_ended(p);
     return fail(p->r.c, -EAGAIN, "the daemon has not replied yet");
   }
   *number = p->confirmed;

@@ -1,6 +1,7 @@
 /* streamd.h: subscribe to, read, map and publish the streams of streamd(8). C11 and C++; link with -lstreamd (pkg-config streamd).
  *
- * Errors. A function that returns int returns 0 or more, or a negative errno; sdm_error() then has one sentence, the daemon's if it gave one.
+ * Errors. A function that returns int returns 0 or more, or a negative errno; sdm_error() then has one sentence, the daemon's if it gave one,
+ * and sdm_reason() its reason as a number, for programs: sentences may change.
  *   -ENODATA       the stream has completed; every event was delivered      -ENOENT      no stream of this name
  *   -EACCES        the access rules do not admit this user                  -EINVAL      an argument, an option, an id no event has yet; a wrong size
  *   -ENOBUFS       events were lost with SDM_ON_LAG_FAIL; this reader       -EOPNOTSUPP  the stream accepts no values, or is not mapped; a map over TCP
@@ -59,6 +60,56 @@ typedef enum sdm_on_lag {
   SDM_ON_LAG_FAIL         /* end with -ENOBUFS */
 } sdm_on_lag;
 
+/* Why the daemon has refused or ended something: what programs compare, as sentences may change. Later daemons may send more. */
+enum sdm_reason {
+  SDM_REASON_NO_STREAM = 1,                 /* no stream has this name */
+  SDM_REASON_MAY_NOT_READ = 2,
+  SDM_REASON_MAY_NOT_WRITE = 3,
+  SDM_REASON_MAY_NOT_COMMAND = 4,
+  SDM_REASON_TAKES_NO_VALUES = 5,           /* the stream's source is not its publishers */
+  SDM_REASON_NO_SPACE = 6,                  /* values of other publishers wait in the stream */
+  SDM_REASON_NO_KEY = 7,                    /* no event has the requested key */
+  SDM_REASON_NO_EFFECT = 8,                 /* a command has no effect */
+  SDM_REASON_TOO_MANY_REQUESTS = 9,
+  SDM_REASON_TOO_MANY_VIEWS = 10,           /* of a system stream */
+  SDM_REASON_TOO_MANY_PUBLISHERS = 11,      /* with a name */
+  SDM_REASON_TOO_MANY_MAPS = 12,            /* that the user has not received */
+  SDM_REASON_NO_DESCRIPTORS = 13,           /* the system does not pass descriptors at present */
+  SDM_REASON_NO_MEMORY = 14,                /* for a map */
+  SDM_REASON_TOO_MANY_FILTERS = 15,         /* of a stream */
+  SDM_REASON_FILTERS_TOO_LARGE = 16,        /* of the user, in all */
+  SDM_REASON_INVALID_REQUEST = 17,          /* options, a filter, a name */
+  SDM_REASON_UNKNOWN_POSITION = 18,         /* no event has this id, or position of a map, yet */
+  SDM_REASON_NO_STATE = 19,                 /* the stream has no keys, or its state is incomplete */
+  SDM_REASON_TOO_LARGE = 20,                /* a value exceeds the stream's buffer or max_request */
+  SDM_REASON_NOT_JSON = 21,                 /* a value, of a stream that requires it */
+  SDM_REASON_NOT_MAPPED = 22,
+  SDM_REASON_NOT_MAPPABLE = 23,             /* over this connection */
+  SDM_REASON_FAILED = 24,                   /* the source has failed permanently */
+  SDM_REASON_LAGGED = 25,                   /* events were lost, with SDM_ON_LAG_FAIL */
+  SDM_REASON_EVENT_LOST = 26,               /* an event left the buffer after a part of it had been sent */
+  SDM_REASON_STALLED = 27,                  /* this reader stalled a lossless stream for block_timeout */
+  SDM_REASON_STOPPING = 28,                 /* the daemon stops */
+  SDM_REASON_RESTARTING = 29,               /* the next process cannot continue the request */
+  SDM_REASON_KICKED = 30,                   /* an operator has ended the connection */
+  SDM_REASON_TOKEN_REMOVED = 31,
+  SDM_REASON_NO_CAPACITY = 32,              /* the process can serve no more connections */
+  SDM_REASON_REMOVED = 33,                  /* the stream */
+  SDM_REASON_ENDED = 34,                    /* the stream that is published to */
+  SDM_REASON_TAKES_NO_MORE_VALUES = 35,     /* the stream has another source */
+  SDM_REASON_VALUES_LOST = 36,              /* the stream was changed before it had stored all values */
+  SDM_REASON_NAME_IN_USE = 37,              /* by another publisher */
+  SDM_REASON_MAP_REMOVED = 38,              /* the stream is not mapped any more */
+  SDM_REASON_STATE_LOST = 39,               /* the rest of a state */
+  SDM_REASON_TYPE_CHANGED = 40,             /* of the stream; over HTTP */
+  SDM_REASON_INVALID_TOKEN = 41,
+  SDM_REASON_INVALID_AUTHENTICATION = 42,   /* malformed, or of another kind */
+  SDM_REASON_TOO_MANY_CONNECTIONS = 43,
+  SDM_REASON_NOT_CONFIGURED = 44,           /* the daemon has no valid configuration */
+  SDM_REASON_TOO_MUCH_INPUT = 45,           /* unprocessed data of the user */
+  SDM_REASON_REQUEST_TOO_LARGE = 46,        /* a request has ended the connection */
+};
+
 typedef struct sdm_event {
   uint64_t id;       /* rises; a step above 1 is no loss by itself: see gap */
   uint64_t time;     /* when the daemon received it, microseconds since the Unix epoch */
@@ -99,6 +150,7 @@ int sdm_connect_with_token(sdm **ret, const char *address, const char *token);
 sdm *sdm_ref(sdm *c);
 sdm *sdm_unref(sdm *c);                         /* returns NULL; NULL is ignored, here and below */
 const char *sdm_error(const sdm *c);            /* of the last call on c or on an object of it that failed; never NULL; valid until the next call */
+int sdm_reason(const sdm *c);                   /* the daemon's reason for that error, enum sdm_reason or a later one; 0: unknown, or not the daemon's */
 int sdm_is_connected(sdm *c);                   /* 1; 0 while it reconnects; -ECONNRESET */
 int sdm_set_timeout(sdm *c, uint64_t usec);     /* for sdm_get() and sdm_map(); without limit by default */
 /* One descriptor for the life of c, the same over reconnects; readable when sdm_process() has work, timers (keepalive, reconnect) included.

@@ -52,7 +52,7 @@ static const char *keep(sdm_subscription *s, struct record record, const uint8_t
   struct segment *last = s->last;
   if (!last || bytes > last->capacity - last->end) {
     last = new_segment(s->r.c, !last, bytes);
-    if (!last) return "no memory is left for an event";
+    if (!last) return no_memory;
     if (s->last) s->last->next = last;
     else s->first = s->read = last;
     s->last = last;
@@ -205,12 +205,12 @@ const char *subscription_payload(sdm_subscription *s, const uint8_t *metadata, s
 
 void subscription_complete(sdm_subscription *s) { request_end(&s->r, -ENODATA, "the stream has ended"); }
 
-void subscription_error(sdm_subscription *s, uint32_t code, const char *sentence) {
-  if (code == 0x203 && is_stop(sentence) && subscription_can_resume(s)) {
+void subscription_error(sdm_subscription *s, const struct failure *f) {
+  if (f->code == 0x203 && retry_of(f->reason) != NEVER && subscription_can_resume(s)) {
     subscription_resume(s);
     s->r.retry_at = now_usec() + 100000;
   } else {
-    request_end(&s->r, errno_of_refusal(code, sentence, s->r.stream), sentence);
+    request_fail(&s->r, f);
   }
 }
 
@@ -294,7 +294,7 @@ static void grant(sdm_subscription *s, uint64_t n) {
 SDM_PUBLIC int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream, const sdm_options *o) {
   if (!c) return -EINVAL;
   if (!ret || !stream || !is_valid_name(stream, NAME_LIMIT)) return fail(c, -EINVAL, "a stream's name has 1 to 255 bytes");
-  if (c->state == OVER) return fail(c, -EBADF, "the connection has ended: %s", c->reason);
+  if (c->state == OVER) return fail_over(c, -EBADF, "the connection has ended: %s");
   sdm_options options;
   int result = options_read(c, o, &options);
   if (result < 0) return result;

@@ -99,8 +99,10 @@ static const char *kind_of(int error) {
   }
 }
 
-static void print_failure(const char *verb, const char *kind, const char *sentence) {
-  printf("%s kind=%s sentence=", verb, kind);
+static void print_failure(const char *verb, const char *kind, int reason, const char *sentence) {
+  printf("%s kind=%s", verb, kind);
+  if (reason) printf(" reason=%d", reason);
+  printf(" sentence=");
   print_encoded(sentence, strlen(sentence));
   putchar('\n');
 }
@@ -108,7 +110,7 @@ static void print_failure(const char *verb, const char *kind, const char *senten
 static void print_result(int result, const sdm *connection) {
   if (result >= 0) puts("ok");
   else if (result == -ETIMEDOUT || result == -EAGAIN) puts("nothing");
-  else print_failure("error", kind_of(result), sdm_error(connection));
+  else print_failure("error", kind_of(result), sdm_reason(connection), sdm_error(connection));
 }
 
 static void print_event(const sdm_event *e) {
@@ -130,7 +132,7 @@ static uint64_t now(void) {
 
 static void connect_to(void) {
   int result = sdm_connect_with_token(&handle_of("connection")->connection, text("address", NULL), text("token", NULL));
-  if (result < 0) print_failure("error", result == -EINVAL ? "invalid" : "connection-lost", strerror(-result));
+  if (result < 0) print_failure("error", result == -EINVAL ? "invalid" : "connection-lost", 0, strerror(-result));
   else puts("ok");
 }
 
@@ -193,7 +195,7 @@ static void next(void) {
   }
   if (result == 1) print_event(&e);
   else if (result == 0) puts("nothing");
-  else print_failure("end", kind_of(result), sdm_error(h->connection));
+  else print_failure("end", kind_of(result), sdm_reason(h->connection), sdm_error(h->connection));
 }
 
 static void get(void) {
@@ -256,7 +258,7 @@ int main(void) {
   };
   char *line = NULL;
   size_t room = 0;
-  puts("conformance 1 request last confirmed keepalive map token");
+  puts("conformance 1 request last confirmed keepalive map token reasons");
   fflush(stdout);
   while (getline(&line, &room, stdin) > 0) {
     const char *verb = parse(line);
@@ -264,7 +266,7 @@ int main(void) {
     size_t index = 0, count = sizeof commands / sizeof *commands;
     while (index < count && strcmp(verb, commands[index].verb) != 0) index++;
     if (index < count) commands[index].run();
-    else print_failure("error", "other", "unknown command");
+    else print_failure("error", "other", 0, "unknown command");
     fflush(stdout);
   }
   for (size_t index = 0; index < MOST_HANDLES; index++) {

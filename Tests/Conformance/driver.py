@@ -29,7 +29,8 @@ def decoded(text):
 
 
 def failure(verb, error):
-    return f"{verb} kind={KINDS.get(type(error), 'other')} sentence={encoded(str(error).encode())}"
+    reason = f" reason={error.reason:d}" if error.reason else ""
+    return f"{verb} kind={KINDS.get(type(error), 'other')}{reason} sentence={encoded(str(error).encode())}"
 
 
 def described(event):
@@ -122,7 +123,7 @@ class Driver:
 
 def main():
     driver = Driver()
-    print("conformance 1 last confirmed keepalive map token", flush=True)
+    print("conformance 1 last confirmed keepalive map token reasons", flush=True)
     for line in sys.stdin:
         if line.strip() == "quit":
             print("ok", flush=True)

@@ -9,7 +9,7 @@ import threading
 
 from daemon import Failure
 
-KEEPALIVE, REQUEST_RESPONSE, REQUEST_STREAM, REQUEST_CHANNEL, REQUEST_N, CANCEL, PAYLOAD, ERROR = 3, 4, 6, 7, 8, 9, 10, 11
+SETUP, KEEPALIVE, REQUEST_RESPONSE, REQUEST_STREAM, REQUEST_CHANNEL, REQUEST_N, CANCEL, PAYLOAD, ERROR = 1, 3, 4, 6, 7, 8, 9, 10, 11
 
 # A frame arrives within milliseconds; a slow machine gets this.
 FRAME_SECONDS = 30
@@ -23,11 +23,13 @@ class Frame:
     kind: int
     flags: int
     credit: int  # of a request or REQUEST_N
+    announces_reasons: bool  # of SETUP
 
     @classmethod
     def read(cls, data):
         head = int.from_bytes(data[4:6], "big")
-        return cls(int.from_bytes(data[:4], "big"), head >> 10, head & 0x3FF, int.from_bytes(data[6:10], "big"))
+        announces = head >> 10 == SETUP and data.endswith(b'{"reasons":true}')
+        return cls(int.from_bytes(data[:4], "big"), head >> 10, head & 0x3FF, int.from_bytes(data[6:10], "big"), announces)
 
 
 def encoded(stream, kind, flags=0, body=b""):
@@ -156,6 +158,13 @@ class Proxy:
         """Sends the newest client a frame that the daemon has not sent."""
         with self.changed:
             self.pairs[-1][0].sendall(frame)
+
+    def cancel(self, request, code, sentence):
+        """Ends a request of the newest client with an ERROR, and for the daemon with a CANCEL."""
+        with self.changed:
+            client, daemon = self.pairs[-1]
+            daemon.sendall(encoded(request.stream, CANCEL))
+            client.sendall(encoded(request.stream, ERROR, 0, code.to_bytes(4, "big") + sentence.encode()))
 
     def count(self, kind):
         return sum(frame.kind == kind for frame in self.sent)

@@ -411,6 +411,10 @@ int main(int count, char **words) {
   numbers();
   room();
   first_values();
+  publisher_survives();
+  reasons_of_ends();
+  reasons_of_closes();
+  announces();
   keepalive();
   flood();
   chatter();

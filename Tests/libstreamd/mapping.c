@@ -368,6 +368,30 @@ static void busy_daemon(void) {
   put_away(&p);
 }
 
+/* A restart withdraws a reply that is on its way, and the demand: the map is asked for again on the same connection. */
+static void withdrawn(uint32_t code, const char *sentence) {
+  struct peer p = connected();
+  struct writer w = writer_open(small);
+  add_events(&w, 2);
+  sdm_mapped *m = mapped(&p, &w, 0, NULL);
+  expect_events(m, 1, 2);
+  expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":\"replay\"}", NULL);
+  writer_set_state(&w, SDM_MAP_REPLACED);
+  EQUAL(sdm_mapped_wait(m, 200000), 0);
+  struct frame f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":2}", NULL);
+  put_error(&p, f.id, code, sentence);
+  EQUAL(sdm_mapped_wait(m, 300000), 0);
+  f = expect_request(&p, FRAME_REQUEST_RESPONSE, "{\"map\":true,\"from\":2}", NULL);
+  struct writer next = writer_open((struct shape){.slots = 8, .ring_bytes = 4096, .generation = 2, .epoch = 8, .id = 2});
+  add_events(&next, 1);
+  put_map(&p, f.id, &next, 0, "0");
+  expect_events(m, 3, 3);
+  sdm_mapped_unref(m);
+  writer_close(&w);
+  writer_close(&next);
+  put_away(&p);
+}
+
 static void not_restored(void) {
   struct peer p = connected();
   struct writer w = writer_open(small);
@@ -469,6 +493,9 @@ int main(int count, char **words) {
   lost_connection();
   late_reply();
   busy_daemon();
+  withdrawn(0x203, "streamd restarts");
+  withdrawn(0x203u << 16 | SDM_REASON_RESTARTING, "");
+  withdrawn(0x202u << 16 | SDM_REASON_NO_DESCRIPTORS, "");
   not_restored();
   forks();
   refusals();

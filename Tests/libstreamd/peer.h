@@ -32,4 +32,10 @@ void too_large(void);
 void numbers(void);
 void room(void);
 void first_values(void);
+
+/* reasons.c */
+void publisher_survives(void);
+void reasons_of_ends(void);
+void reasons_of_closes(void);
+void announces(void);
 #endif

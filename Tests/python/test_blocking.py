@@ -304,8 +304,11 @@ def test_a_peer_that_is_no_streamd_is_a_protocol_error(tmp_path):
             peer.close()
 
 
-@pytest.mark.parametrize("code, kind", [(0x201, streamd.SourceFailed), (0x203, streamd.Canceled), (0x301, streamd.Lagged)])
-def test_the_sentence_of_a_refusal_is_that_of_the_exception(tmp_path, code, kind):
+@pytest.mark.parametrize("code, kind, reason", [
+    (0x201, streamd.SourceFailed, streamd.Reason.FAILED), (0x203, streamd.Canceled, None), (0x301, streamd.Lagged, streamd.Reason.LAGGED),
+    (0x0202 << 16 | 1, streamd.NotFound, streamd.Reason.NO_STREAM), (0x0202 << 16 | 9999, streamd.LimitExceeded, 9999),
+])
+def test_the_sentence_and_the_reason_of_a_refusal_are_those_of_the_exception(tmp_path, code, kind, reason):
     sentence = "events with ä are refused".encode()
     frame = b"".join(number.to_bytes(size, "big") for number, size in ((10 + len(sentence), 3), (1, 4), (0x0B << 10, 2), (code, 4)))
     with socket.socket(socket.AF_UNIX) as listener:
@@ -318,6 +321,21 @@ def test_the_sentence_of_a_refusal_is_that_of_the_exception(tmp_path, code, kind
                 with pytest.raises(kind) as caught:
                     s.next(30)
     assert str(caught.value) == sentence.decode()
+    assert caught.value.reason == reason and type(caught.value.reason) is type(reason)
+
+
+@pytest.mark.parametrize("action, reason", [
+    (lambda c: c.get("nothing"), streamd.Reason.NO_STREAM), (lambda c: c.get("private"), streamd.Reason.MAY_NOT_READ),
+    (lambda c: c.publish("guarded", "x"), streamd.Reason.MAY_NOT_WRITE), (lambda c: c.publish("count", "x"), streamd.Reason.TAKES_NO_VALUES),
+    (lambda c: c.publish("small", b"x" * 100_000), streamd.Reason.TOO_LARGE),
+    (lambda c: next(c.subscribe("notes", since=2**62)), streamd.Reason.UNKNOWN_POSITION),
+    (lambda c: c.subscribe(""), None), (lambda c: c.get("never", timeout=0.01), None),
+])
+def test_an_error_has_the_reason_of_the_daemon(c, action, reason):
+    with pytest.raises(streamd.Error) as caught:
+        action(c)
+    assert caught.value.reason == reason
+    assert pickle.loads(pickle.dumps(caught.value)).reason == reason
 
 
 # --- the ends of objects ---

@@ -15,6 +15,10 @@ ERRORS: list[type[streamd.Error]] = [
 ]
 
 
+def reason_of(error: streamd.Error) -> None:
+    assert_type(error.reason, streamd.Reason | int | None)
+
+
 def blocking(since: streamd.Since, where: streamd.Where, on_lag: streamd.OnLag, start: streamd.Start, data: streamd.Data) -> None:
     assert_type(streamd.__version__, str)
     with streamd.connect() as c:

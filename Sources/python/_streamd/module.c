@@ -7,12 +7,12 @@
 
 PyTypeObject *event_type, *connection_type;
 PyObject *json_loads, *new_timedelta, *epoch;
-static PyObject *error_of; /* streamd._errors.error_of(code, sentence) */
+static PyObject *error_of; /* streamd._errors.error_of(code, sentence, reason) */
 
 PyObject *raise_error(struct connection *c, int code) {
   if (code == -EBADF && c && sdm_is_connected(c->c) < 0) code = sdm_is_connected(c->c); /* how the connection ended */
   if (code == -ENOMEM) return PyErr_NoMemory();
-  PyObject *error = PyObject_CallFunction(error_of, "is", -code, c ? sdm_error(c->c) : "the time is over");
+  PyObject *error = PyObject_CallFunction(error_of, "isi", -code, c ? sdm_error(c->c) : "the time is over", c ? sdm_reason(c->c) : 0);
   if (!error) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   Py_DECREF(error);

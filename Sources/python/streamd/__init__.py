@@ -31,6 +31,7 @@ from ._errors import (
     NotFound,
     NotSupported,
     ProtocolError,
+    Reason,
     SourceFailed,
     Timeout,
 )
@@ -42,11 +43,11 @@ __version__: Final[str] = "0.1.0"
 
 __all__ = [
     "AccessDenied", "AsyncConnection", "AsyncMapped", "AsyncPublisher", "AsyncSubscription", "Canceled", "Connection", "ConnectionLost",
-    "Data", "Error", "Event", "Invalid", "Lagged", "LimitExceeded", "Mapped", "NotFound", "NotSupported", "OnLag", "ProtocolError", "Publisher", "Since",
+    "Data", "Error", "Event", "Invalid", "Lagged", "LimitExceeded", "Mapped", "NotFound", "NotSupported", "OnLag", "ProtocolError", "Publisher", "Reason", "Since",
     "SourceFailed", "Start", "Subscription", "Timeout", "Where", "__version__", "aio", "connect", "read",
 ]
 
 # What a traceback and pickle call them.
 for _type in (Connection, Mapped, Publisher, Subscription, AccessDenied, Canceled, ConnectionLost, Error, Invalid, Lagged, LimitExceeded, NotFound,
-              NotSupported, ProtocolError, SourceFailed, Timeout):
+              NotSupported, ProtocolError, Reason, SourceFailed, Timeout):
     _type.__module__ = __name__

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _streamd
-from ._errors import ConnectionLost
+from ._errors import Error, is_loss
 from ._options import Data, OnLag, Since, Start, Where, invalid, name_bytes, open_newest, open_subscription, place_of
 from ._streamd import Event
 
@@ -99,8 +99,8 @@ class Connection(_streamd.Connection):
             newest = open_newest(self, stream)
             try:
                 return newest.next(None if until is None else until - monotonic())
-            except ConnectionLost:
-                if not self._lasts():  # else other objects restore it
+            except Error as error:
+                if not is_loss(error) or not self._lasts():  # else other objects restore it
                     raise
             finally:
                 newest.close()

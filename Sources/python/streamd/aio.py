@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import WeakSet
 
 from . import _streamd
-from ._errors import ConnectionLost, Timeout
+from ._errors import Error, Timeout, is_loss
 from ._options import Data, OnLag, Since, Start, Where, name_bytes, open_newest, open_subscription, place_of
 from ._streamd import Event
 
@@ -230,8 +230,8 @@ class AsyncConnection:
                 if not newest._is_ready():
                     await self._wait_for(newest._is_ready)
                 return newest.next(0)
-            except ConnectionLost:
-                if not self._core._lasts():  # else other objects restore it
+            except Error as error:
+                if not is_loss(error) or not self._core._lasts():  # else other objects restore it
                     raise
             finally:
                 newest.close()
