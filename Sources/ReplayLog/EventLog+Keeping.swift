@@ -71,6 +71,9 @@ extension EventLog {
     _ = region.sync()
   }
 
+  /// Whether it is the log in a region.
+  public func isStored(in region: MappedRegion) -> Bool { owner === region }
+
   /// The descriptor of the log's memory or file; owned by the log.
   public var descriptor: CInt { (owner as? MappedRegion)?.descriptor ?? -1 }
 }
@@ -91,7 +94,7 @@ public struct LogRemains {
   /// Whether the log was truncated by a power failure or by damage: events after it may be lost.
   public let isSalvaged: Bool
   let region: MappedRegion
-  private let layout: LogLayout
+  let layout: LogLayout
   private let state: LogState
   private let firstOwnID: UInt64
 
@@ -188,8 +191,22 @@ public struct LogRemains {
     }
   }
 
+  /// Whether the log has stored an event that another log of the stream, which is not known to be a continuation of it, lacks.
+  /// False for the logs of a fleet, which repeats lost events.
+  public func hasEvents(lackedBy other: LogRemains) -> Bool {
+    guard count > 0, !followsFleet else { return false }
+    let newest = state.salvagedEnd ?? (state.holeEnd == state.end ? state.holeStart : state.end)
+    return !other.hasAssigned(newest - 1, at: layout.time(at: layout.offset(of: newest - 1)))
+  }
+
+  /// Whether the log has assigned an id; of an event that it has, also the time is compared.
+  private func hasAssigned(_ id: UInt64, at time: UInt64) -> Bool {
+    guard id >= state.historyStart, id < state.end, id < state.holeStart || id >= state.holeEnd else { return false }
+    return id < state.first || layout.time(at: layout.offset(of: id)) == time
+  }
+
   /// As `EventLog.leaveBehind()`, for remains in a file.
-  public func leaveBehind() {
+  func leaveBehind() {
     layout.leaveBehind()
     _ = region.sync()
   }

@@ -6,21 +6,21 @@ import StreamRuntime
 /// For each stream an id above all assigned ones. The mark outlives the stream's log, so that the next log assigns
 /// higher ids even if the clock was set back.
 ///
-/// A file of lines, `ID NAME`. While a stream is active its mark is ahead of it, so that a kill loses nothing; the end
-/// of a stream makes the mark exact. Thread-safe.
+/// A file of lines, `ID NAME`, with the name `ids` in a folder that this process has locked. While a stream is active its
+/// mark is ahead of it, so that a kill loses nothing; the end of a stream makes the mark exact. Thread-safe.
 final class IDMarks: Sendable {
   private struct State {
     var marks: [String: UInt64] = [:]
     var hasChanged = false
     var isWriteDue = false
     var hasFailed = false
-    /// The folder that this process has locked; nil: whatever has the path.
-    var folder: FileIdentity?
+    /// The folder; owned. Its path may be another folder's by now, which another process may have locked. -1: none.
+    var folder: CInt
   }
 
   private let path: String
   private let report: @Sendable (String) -> Void
-  private let state = Locked(State())
+  private let state: Locked<State>
   private let queue = DispatchQueue(label: "streamd.ids")
   /// The time from a failure to the next attempt.
   private let pause: DispatchTimeInterval
@@ -33,14 +33,49 @@ final class IDMarks: Sendable {
   /// Reads the file, if it exists.
   ///
   /// - Parameters:
+  ///   - folder: its descriptor; it is opened anew, because a duplicate would keep the lock.
+  ///   - path: the folder's, for reports.
   ///   - pause: the time from a failure to the next attempt, except for those of `flush`.
   ///   - report: called, on any thread, with a sentence about a failure of the file; of several write failures in a row
   ///     only for the first.
   init(
-    path: String, retryingAfter pause: DispatchTimeInterval = .seconds(10), report: @escaping @Sendable (String) -> Void
+    in folder: CInt, path: String, retryingAfter pause: DispatchTimeInterval = .seconds(10),
+    report: @escaping @Sendable (String) -> Void
   ) {
-    (self.path, self.pause, self.report) = (path, pause, report)
-    let descriptor = unsafe open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    (self.path, self.pause, self.report) = (path + "/ids", pause, report)
+    state = Locked(State(folder: Self.opened(folder)))
+    read()
+  }
+
+  deinit { close(state.withLock { $0.folder }) }
+
+  /// Continues in the file of another folder, after reading it: of two marks the higher one counts.
+  func move(to folder: CInt) {
+    setFolder(Self.opened(folder))
+    read()
+  }
+
+  /// Writes no file any more: the folder is not locked.
+  func leave() { setFolder(-1) }
+
+  private func setFolder(_ folder: CInt) {
+    // On the queue, which may be writing the former file.
+    queue.sync {
+      let former = state.withLock { state in
+        defer { (state.folder, state.hasChanged) = (folder, true) }
+        return state.folder
+      }
+      close(former)
+    }
+  }
+
+  private static func opened(_ folder: CInt) -> CInt {
+    unsafe openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+  }
+
+  private func read() {
+    let descriptor = unsafe openat(
+      state.withLock { $0.folder }, "ids", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     guard descriptor >= 0 else {
       if errno != ENOENT { report(unsafe "\(path) cannot be read: \(String(cString: strerror(errno)))") }
       return
@@ -48,14 +83,14 @@ final class IDMarks: Sendable {
     defer { close(descriptor) }
     var (bytes, room) = ([UInt8](), [UInt8](repeating: 0, count: 1 << 16))
     while bytes.count < Self.maximumByteCount {
-      let count = unsafe read(descriptor, &room, room.count)
+      let count = unsafe Glibc.read(descriptor, &room, room.count)
       if count < 0, errno == EINTR { continue }
       if count < 0 { report(unsafe "\(path) cannot be read: \(String(cString: strerror(errno)))") }
       guard count > 0 else { break }
       bytes += room[..<count]
     }
     let (marks, useless) = Self.parse(bytes)
-    state.withLock { $0.marks = marks }
+    state.withLock { $0.marks.merge(marks) { max($0, $1) } }
     if useless > 0 { report("\(path) has \(useless) lines that are not an id and a stream's name") }
   }
 
@@ -100,21 +135,18 @@ final class IDMarks: Sendable {
     }
   }
 
-  /// The file is gone: the next write makes it anew.
-  func forgetFile() { state.withLock { $0.hasChanged = true } }
-
   /// Writes all changes to the disk; returns when that has finished or failed.
   func flush() { queue.sync { write() } }
 
   /// Runs on the queue.
   private func write() {
-    let marks = state.withLock { state -> [String: UInt64]? in
+    let (folder, marks) = state.withLock { state -> (CInt, [String: UInt64]?) in
       state.isWriteDue = false
       defer { state.hasChanged = false }
-      return state.hasChanged ? state.marks : nil
+      return (state.folder, state.hasChanged ? state.marks : nil)
     }
     guard let marks else { return }
-    let code = replaceFile(with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
+    let code = replaceFile(in: folder, with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
     let (isNews, retries) = state.withLock { state in
       defer { state.hasFailed = code != 0 }
       guard code != 0 else { return (false, false) }
@@ -128,21 +160,12 @@ final class IDMarks: Sendable {
     }
   }
 
-  /// Writes the file in this folder only, which has the path now, and no other that gets it.
-  func setFolder(_ descriptor: CInt) { state.withLock { $0.folder = FileIdentity(of: descriptor) } }
-
   /// - Returns: 0 or an errno.
-  private func replaceFile(with bytes: [UInt8]) -> CInt {
-    let slash = path.lastIndex(of: "/") ?? path.startIndex
-    let name = String(path[slash...].drop { $0 == "/" })
-    let folder = unsafe open(String(path[..<slash]), O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    guard folder >= 0 else { return errno }
-    defer { close(folder) }
-    if let own = state.withLock({ $0.folder }), own != FileIdentity(of: folder) { return ENOENT }
+  private func replaceFile(in folder: CInt, with bytes: [UInt8]) -> CInt {
+    guard folder >= 0 else { return ENOENT }
     // What has the name may be half of a file, or anything else: to open a FIFO would wait.
-    let unfinished = name + ".new"
-    unsafe unlinkat(folder, unfinished, 0)
-    let descriptor = unsafe openat(folder, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    unsafe unlinkat(folder, "ids.new", 0)
+    let descriptor = unsafe openat(folder, "ids.new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { return errno }
     defer { close(descriptor) }
     var rest = bytes[...]
@@ -151,7 +174,7 @@ final class IDMarks: Sendable {
       guard count >= 0 || errno == EINTR else { return errno }
       rest = rest.dropFirst(max(0, count))
     }
-    guard fsync(descriptor) == 0, unsafe renameat(folder, unfinished, folder, name) == 0 else { return errno }
+    guard fsync(descriptor) == 0, unsafe renameat(folder, "ids.new", folder, "ids") == 0 else { return errno }
     // The new name survives a loss of power only once the folder is on the disk.
     return fsync(folder) == 0 ? 0 : errno
   }

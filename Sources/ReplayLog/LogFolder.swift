@@ -11,8 +11,8 @@ import Synchronization
   private let boot: BootID?
   private let progress: () -> Void
   private let report: @Sendable (String) -> Void
-  private let writeFailed: @Sendable (_ stream: String, _ reason: String) -> Void
-  private let files = FilesInUse()
+  private let writeFailed: @Sendable (_ stream: String, _ reason: String, _ region: MappedRegion?) -> Void
+  private let files = StreamFiles()
   /// Set from the first use of the folder on.
   private var marks: IDMarks?
   /// As pread(2).
@@ -20,6 +20,8 @@ import Synchronization
   /// As fsync(2), of the folder.
   var syncFolder: (CInt) -> CInt = { fsync($0) }
   private var use = Use.none
+  /// Locked folders that have lost their name. Their locks stay while logs in them may be in use.
+  private var former: [CInt] = []
 
   private enum Use {
     case none  // can become: own, refused
@@ -37,11 +39,11 @@ import Synchronization
   ///   - progress: called repeatedly while files are read and written, which may take minutes for large ones.
   ///   - report: called, on any thread, with a sentence about ids that may be assigned twice.
   ///   - writeFailed: called, on any thread, when a log's sync failed, and once when its file is found to be gone. The log
-  ///     continues in memory.
+  ///     continues in memory. `region` is the log's; nil: the log was closed.
   public init(
     path: String, boot: BootID?, progress: @escaping () -> Void = {},
     report: @escaping @Sendable (String) -> Void = { _ in },
-    writeFailed: @escaping @Sendable (_ stream: String, _ reason: String) -> Void
+    writeFailed: @escaping @Sendable (_ stream: String, _ reason: String, _ region: MappedRegion?) -> Void
   ) {
     self.path = path
     self.boot = boot
@@ -52,6 +54,7 @@ import Synchronization
 
   deinit {
     if case .own(let descriptor) = use { Glibc.close(descriptor) }
+    for descriptor in former { Glibc.close(descriptor) }
   }
 
   /// The stream's log from an earlier process.
@@ -130,7 +133,7 @@ import Synchronization
   public func log(of remains: LogRemains, limits: EventLog.Limits) throws(LogRefusal) -> EventLog {
     let log = try remains.log(
       limits: limits, boot: boot, progress: progress, didGrow: sync(remains.region, of: remains.stream))
-    files.insert(path(of: remains.stream), of: remains.stream, log.descriptor)
+    files.use(log.descriptor, at: path(of: remains.stream), of: remains.stream)
     return log
   }
 
@@ -139,15 +142,23 @@ import Synchronization
   ///
   /// - Parameters:
   ///   - other: the log whose content it takes over; nil: it starts empty.
+  ///   - remains: the content of the existing file, if that is not the file of a log of this process.
   ///   - followsFleet: as in `EventLog.init`.
+  /// - Throws: `LogRefusal`, also if the existing file is neither of both: it may have events that no other log has.
   public func makeLog(
-    of stream: String, limits: EventLog.Limits, takingOver other: EventLog?, followsFleet: Bool = false
+    of stream: String, limits: EventLog.Limits, takingOver other: EventLog?, replacing remains: LogRemains? = nil,
+    followsFleet: Bool = false
   ) throws(LogRefusal) -> EventLog {
     if unsafe mkdir(path, 0o700) != 0, errno != EEXIST {
       throw Self.outOfReach("it cannot be created: \(reason(errno))")
     }
     guard try enter() else { throw Self.outOfReach("it cannot be opened") }
-    let unfinished = Self.fileName(for: stream) + ".new"
+    let (folder, name) = (self.folder, Self.fileName(for: stream))
+    let foreign = Self.outOfReach(
+      "\(name) was written by another process and stays: move it away and reload, or restart, which continues the newer log"
+    )
+    guard files.knowsFile(name, in: folder, of: stream, or: remains) else { throw foreign }
+    let unfinished = name + ".new"
     // What has the name may be half of a log, or anything else: to open a FIFO would wait.
     unsafe unlinkat(folder, unfinished, 0)
     let descriptor = unsafe openat(folder, unfinished, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
@@ -171,7 +182,9 @@ import Synchronization
     progress()
     let failure = region.sync()
     guard failure == 0 else { throw Self.outOfReach("its file cannot be written: \(reason(failure))") }
-    let renamed = files.rename(unfinished, in: folder, to: path(of: stream), of: stream, log.descriptor)
+    // Filling the file may have taken minutes.
+    guard files.knowsFile(name, in: folder, of: stream, or: remains) else { throw foreign }
+    let renamed = files.rename(unfinished, name, in: folder, log.descriptor, at: path(of: stream), of: stream)
     guard renamed == 0 else { throw Self.outOfReach("its file cannot be renamed: \(reason(renamed))") }
     isFinished = true
     _ = syncFolder(folder)  // the new name survives a power failure only after this
@@ -194,28 +207,69 @@ import Synchronization
   /// Writes the recorded ids to the disk; returns when that has finished or failed.
   public func flushIDs() { marks?.flush() }
 
-  /// Removes a stream's file, if it exists.
-  public func remove(_ stream: String) {
+  /// Removes a stream's file, unless it is another process's.
+  /// - Parameter remains: the content of the file, if that is not the file of a log of this process.
+  public func remove(_ stream: String, replacing remains: LogRemains? = nil) {
     guard case .own(let folder) = use else { return }
+    let name = Self.fileName(for: stream)
+    if files.knowsFile(name, in: folder, of: stream, or: remains) { unsafe unlinkat(folder, name, 0) }
     files.remove(stream)
-    unsafe unlinkat(folder, Self.fileName(for: stream), 0)
   }
 
-  /// Whether no file has the stream's name. False if that cannot be found out.
-  public func lacksFile(of stream: String) -> Bool { FileIdentity(at: path(of: stream)) == nil && isMissing(errno) }
+  /// Whether the stream has a log in use whose file has its name. True if that cannot be found out.
+  public func hasFile(of stream: String) -> Bool { files.isInUse(stream) }
+
+  /// Whether the file that has the stream's name was left behind, and not continued since.
+  public func hasLeftFile(of stream: String) -> Bool {
+    guard case .own(let folder) = use, files.hasLeftFile(stream) else { return false }
+    return files.knowsFile(Self.fileName(for: stream), in: folder, of: stream, or: nil)
+  }
+
+  /// Whether a file has the stream's name that this process did not write.
+  public func hasForeignFile(of stream: String) -> Bool {
+    guard (try? enter()) == true, case .own(let folder) = use else { return false }
+    return !files.knowsFile(Self.fileName(for: stream), in: folder, of: stream, or: nil)
+  }
+
+  /// Marks a log's file as superseded, as `EventLog.leaveBehind()` does. This process may replace or remove the file until
+  /// another process continues it.
+  public func leaveBehind(_ log: EventLog, of stream: String) {
+    log.leaveBehind()
+    files.leaveBehind(log.descriptor, log.layout, at: path(of: stream), of: stream)
+  }
+
+  /// As above, for remains in a file.
+  public func leaveBehind(_ remains: LogRemains) {
+    remains.leaveBehind()
+    files.leaveBehind(
+      remains.region.descriptor, remains.layout, at: path(of: remains.stream), of: remains.stream)
+  }
 
   /// The stream's log is closed. Reports that its file is gone, as each sync does.
   public func leave(_ stream: String) {
-    if let loss = files.loss(of: stream) { writeFailed(stream, loss) }
+    if let loss = files.loss(of: stream) { writeFailed(stream, loss, nil) }
     files.remove(stream)
   }
 
   private func sync(_ region: MappedRegion, of stream: String) -> @Sendable () -> Void {
     { [writeFailed, weak files] in
       region.syncSoon { [weak files] code in
-        if let failure = code == 0 ? files?.loss(of: stream) : reason(code) { writeFailed(stream, failure) }
+        if let failure = code == 0 ? files?.loss(of: stream) : reason(code) { writeFailed(stream, failure, region) }
       }
     }
+  }
+
+  /// Another attempt to lock the folder may succeed from now on: the process that used it may have ended.
+  public func forgetRefusal() {
+    if case .refused = use { use = .none }
+  }
+
+  /// Unlocks folders that have lost their name, unless logs in them are in use.
+  public func releaseFormer() {
+    guard !former.isEmpty, files.areNamed else { return }
+    if case .own = use {} else { marks?.leave() }
+    for descriptor in former { close(descriptor) }
+    former = []
   }
 
   /// Locks the folder, as the first use of it does.
@@ -225,15 +279,19 @@ import Synchronization
     case .own(let descriptor) where FileIdentity(of: descriptor) == FileIdentity(at: path): return true
     case .own(let descriptor):
       // It was deleted or renamed. Another daemon may have locked a new one by now.
-      close(descriptor)
+      former.append(descriptor)
       use = .none
-      marks?.forgetFile()
     case .refused(let refusal): throw refusal
     case .none: break
     }
     let descriptor = unsafe open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     if descriptor < 0, errno == ENOENT { return false }
     guard descriptor >= 0 else { throw Self.outOfReach("it cannot be opened: \(reason(errno))") }
+    if let index = former.firstIndex(where: { FileIdentity(of: $0) == FileIdentity(of: descriptor) }) {
+      close(descriptor)
+      begin(in: former.remove(at: index))
+      return true
+    }
     var left = Self.patience.times
     while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
       let code = errno
@@ -247,14 +305,21 @@ import Synchronization
       left -= 1
       usleep(Self.patience.microseconds)
     }
+    begin(in: descriptor)
+    return true
+  }
+
+  /// - Parameter descriptor: of the folder, with a lock on it.
+  private func begin(in descriptor: CInt) {
     use = .own(descriptor)
     // The former process may have been killed between a rename and its sync; later writes go to the renamed files.
     _ = syncFolder(descriptor)
     // No stream's file has this name: theirs end in .log.
-    let marks = marks ?? IDMarks(path: path + "/ids", report: report)
-    marks.setFolder(descriptor)
-    self.marks = marks
-    return true
+    if let marks {
+      marks.move(to: descriptor)
+    } else {
+      marks = IDMarks(in: descriptor, path: path, report: report)
+    }
   }
 
   /// The locked folder. Another one may have its path by now, with the files of another process. -1 without a lock.
@@ -297,35 +362,73 @@ import Synchronization
   }
 }
 
-/// The files of the logs in use. A log whose file has lost its name is written to space that is free once the process
-/// ends.
-private final class FilesInUse: Sendable {
-  private let files = Mutex<[String: (path: String, identity: FileIdentity?)]>([:])
+/// The streams' files that this process has written. Any other file with such a name is another process's: it is neither
+/// replaced nor removed.
+private final class StreamFiles: Sendable {
+  private struct File {
+    let path: String
+    let identity: FileIdentity?
+    /// The digest of the header of a file that was left behind: a process that continues the log changes it, so the file
+    /// is not this process's any more. nil: the log is in use.
+    var leftHeader: UInt32?
+    /// Whether it was reported that the file is gone. The log is written to space that is free once the process ends.
+    var isLost = false
 
-  func insert(_ path: String, of stream: String, _ descriptor: CInt) {
-    files.withLock { $0[stream] = (path, FileIdentity(of: descriptor)) }
+    var isNamed: Bool? {
+      let named = FileIdentity(at: path, followsLinks: false)
+      return named == nil && !isMissing(errno) ? nil : named == identity
+    }
+  }
+
+  private let files = Mutex<[String: File]>([:])
+
+  /// The log behind a descriptor is in use.
+  func use(_ descriptor: CInt, at path: String, of stream: String) {
+    files.withLock { $0[stream] = File(path: path, identity: FileIdentity(of: descriptor)) }
+  }
+
+  func leaveBehind(_ descriptor: CInt, _ layout: LogLayout, at path: String, of stream: String) {
+    let file = File(path: path, identity: FileIdentity(of: descriptor), leftHeader: layout.headerDigest)
+    files.withLock { $0[stream] = file }
   }
 
   /// Renames the file of a stream's log, which replaces the former one.
   /// - Returns: 0 or an errno.
-  func rename(_ unfinished: String, in folder: CInt, to path: String, of stream: String, _ descriptor: CInt) -> CInt {
+  func rename(
+    _ unfinished: String, _ name: String, in folder: CInt, _ descriptor: CInt, at path: String, of stream: String
+  ) -> CInt {
     files.withLock { files in
-      let name = String(path.split(separator: "/").last ?? "")
       guard unsafe renameat(folder, unfinished, folder, name) == 0 else { return errno }
-      files[stream] = (path, FileIdentity(of: descriptor))
+      files[stream] = File(path: path, identity: FileIdentity(of: descriptor))
       return 0
     }
   }
 
   func remove(_ stream: String) { files.withLock { $0[stream] = nil } }
 
-  /// - Returns: once, that the stream's file is gone.
+  /// Whether a file is this process's, has the content of `remains`, or does not exist.
+  func knowsFile(_ name: String, in folder: CInt, of stream: String, or remains: LogRemains?) -> Bool {
+    guard let named = FileIdentity(of: name, in: folder) else { return isMissing(errno) }
+    if let remains, FileIdentity(of: remains.region.descriptor) == named { return true }
+    guard let file = files.withLock({ $0[stream] }), file.identity == named else { return false }
+    return file.leftHeader.map { $0 == LogLayout.headerDigest(of: name, in: folder) } ?? true
+  }
+
+  func hasLeftFile(_ stream: String) -> Bool { files.withLock { $0[stream] }?.leftHeader != nil }
+
+  /// Whether the stream has a log in use whose file has its name, or that cannot be found out.
+  func isInUse(_ stream: String) -> Bool {
+    files.withLock { $0[stream] }.map { $0.leftHeader == nil && $0.isNamed ?? true } ?? false
+  }
+
+  /// Whether the files of all logs in use have their names.
+  var areNamed: Bool { files.withLock { $0.values.allSatisfy { $0.leftHeader != nil || $0.isNamed == true } } }
+
+  /// - Returns: once, that the file of a stream's log in use is gone.
   func loss(of stream: String) -> String? {
     files.withLock { files in
-      guard let file = files[stream] else { return nil }
-      let named = FileIdentity(at: file.path)
-      guard named != file.identity, named != nil || isMissing(errno) else { return nil }
-      files[stream] = nil
+      guard let file = files[stream], file.leftHeader == nil, !file.isLost, file.isNamed == false else { return nil }
+      files[stream]?.isLost = true
       return "\(file.path) was deleted, renamed or replaced, and a restart begins without this log"
     }
   }

@@ -1,4 +1,5 @@
 import CChecksum
+import Glibc
 import Synchronization
 
 // The layout of a log's region, which outlives its process, and the rules by which the next process checks it.
@@ -224,6 +225,19 @@ import Synchronization
     return (note, bytes)
   }
 
+  /// A digest of the whole header, with the states. Each process that continues a log in a file changes it.
+  var headerDigest: UInt32 { unsafe crc32c(bytes.baseAddress, Self.headerBytes) }
+
+  /// - Returns: nil if the file cannot be read.
+  static func headerDigest(of name: String, in folder: CInt) -> UInt32? {
+    let descriptor = unsafe openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var header = [UInt8](repeating: 0, count: headerBytes)
+    guard unsafe pread(descriptor, &header, headerBytes, 0) == headerBytes else { return nil }
+    return unsafe crc32c(header, headerBytes)
+  }
+
   private func headerChecksum() -> UInt32 {
     var parts = unsafe Array(bytes[..<32])
     unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
@@ -285,6 +299,10 @@ public struct LogRefusal: Error, Equatable, CustomStringConvertible {
   /// The log of a stream whose events come from a fleet now.
   public static let ownIDs = LogRefusal(
     "its ids are this host's own, and the stream is shared with other hosts now", .setAside("own"))
+
+  /// Another process has continued the file of a log that continues elsewhere.
+  public static let fork = LogRefusal(
+    "it has events of another process, which the newer log that the service manager stored lacks", .setAside("other"))
 
   init(_ description: String, _ remedy: Remedy = .replace) {
     self.description = description

@@ -22,4 +22,12 @@ package struct FileIdentity: Equatable, Sendable {
     guard unsafe followsLinks ? stat(path, &status) == 0 : lstat(path, &status) == 0 else { return nil }
     self.init(status)
   }
+
+  /// A symbolic link stands for itself.
+  /// - Returns: as above.
+  package init?(of name: String, in folder: CInt) {
+    var status = stat()
+    guard unsafe fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+    self.init(status)
+  }
 }

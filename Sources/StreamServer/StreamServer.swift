@@ -228,8 +228,8 @@ public final class StreamServer: Sendable {
     return newest.map { .microseconds(Int64(clamping: EventLog.wallClock()) - Int64(clamping: $0)) }
   }
 
-  /// Sets a remark on a stream, which `$streams` shows while its source is healthy.
-  public func setRemark(_ remark: String, of name: String) {
+  /// Sets a remark on a stream, which `$streams` shows while its source is healthy; nil: none.
+  public func setRemark(_ remark: String?, of name: String) {
     streams[name]?.setRemark(remark)
   }
 

@@ -16,8 +16,16 @@ final class LogStore {
     var remark: String?
   }
 
+  /// Events of a stream are not written to the disk any more.
+  struct Loss: Sendable {
+    let stream: String
+    let remark: String
+    /// The region of the log that is meant.
+    fileprivate let region: MappedRegion
+  }
+
   private final class Listener: Sendable {
-    let notWritten = Mutex<(@Sendable (_ stream: String, _ remark: String) -> Void)?>(nil)
+    let notWritten = Mutex<(@Sendable (_ loss: Loss) -> Void)?>(nil)
   }
 
   /// A log that the service manager stores.
@@ -47,12 +55,15 @@ final class LogStore {
   /// Whether the service manager has left messages unread for `storeTime` since the last `finish`.
   private var isManagerLate = false
   private var filed: [String: EventLog] = [:]
-  /// Streams that should be on disk and are in memory; their files keep their content.
-  private var leftBehind: Set<String> = []
   /// All logs in use.
   private var logs: [String: EventLog] = [:]
+  /// Since the last `finish`: streams that a reload has stored on disk again, and those that are not on disk, by the reason.
+  private var storedAgain: [String] = []
+  private var notOnDisk: [(reason: String, streams: [String])] = []
 
   private static let namePrefix = "log-"
+  /// The streams that one entry names.
+  private static let listedCount = 10
   /// Descriptors of the service manager's store that are reserved for other uses than logs.
   static let reservedDescriptors = 16
   /// Maximum time to read, check or write a part of a log. Writing a new log to the disk takes longest.
@@ -74,18 +85,21 @@ final class LogStore {
       path: own ?? Configuration.Server.standardState,
       boot: Self.variable("STREAMD_BOOT_ID").flatMap { BootID($0) } ?? BootID.current(), progress: progress,
       report: { journal.write(.stateNotKept, .warning, $0) }
-    ) { [listener] stream, reason in
+    ) { [listener] stream, reason, region in
       journal.write(.stateNotKept, .error, "events not written to disk: \(reason)", .stream(stream))
-      listener.notWritten.withLock { $0 }?(stream, "not on disk: \(reason)")
+      guard let region else { return }
+      listener.notWritten.withLock { $0 }?(Loss(stream: stream, remark: "not on disk: \(reason)", region: region))
     }
     for stored in stored { take(stored) }
   }
 
-  /// - Parameter notWritten: called from now on, on any thread, when events of a stream are not written to disk any more, with
-  ///   its remark.
-  func listen(_ notWritten: @escaping @Sendable (_ stream: String, _ remark: String) -> Void) {
+  /// - Parameter notWritten: called from now on, on any thread, when events of a stream are not written to disk any more.
+  func listen(_ notWritten: @escaping @Sendable (_ loss: Loss) -> Void) {
     listener.notWritten.withLock { $0 = notWritten }
   }
+
+  /// Whether the stream still uses the log that a loss is about: a reload may have replaced it since.
+  func isPresent(_ loss: Loss) -> Bool { logs[loss.stream]?.isStored(in: loss.region) ?? false }
 
   /// Locks the state directory, if streams need it.
   /// - Throws: `FolderInUse` if another daemon uses it. Other errors affect single streams, whose events are then in
@@ -212,6 +226,7 @@ final class LogStore {
   /// Releases logs without a stream, and reports which logs are not kept. Called after the last stream of a start or
   /// reload.
   func finish() {
+    folder.releaseFormer()
     folder.flushIDs()
     for held in held.values { release(held) }
     held = [:]
@@ -222,13 +237,32 @@ final class LogStore {
         .stateNotKept, .warning,
         "a kill may lose events: the service manager has not received all logs within \(Self.storeTime.inUnits)")
     }
+    for (reason, streams) in notOnDisk {
+      report(.stateNotKept, .error, streams, "stored in memory, not on disk: \(folder.path): \(reason)")
+    }
+    report(.stateKept, .notice, storedAgain, "stored on disk again")
+    (notOnDisk, storedAgain) = ([], [])
     guard !notHeld.isEmpty else { return }
     defer { notHeld = [] }
-    let names = notHeld.prefix(10).joined(separator: ", ") + (notHeld.count > 10 ? ", …" : "")
     journal.write(
       .stateNotKept, .warning,
       "the events of \(counted(notHeld.count, "stream")) will not survive the daemon: the service manager stores at most "
-        + "\(manager.storeLimit) descriptors (FileDescriptorStoreMax=): \(names)")
+        + "\(manager.storeLimit) descriptors (FileDescriptorStoreMax=): \(Self.listed(notHeld))")
+  }
+
+  /// Many streams have one entry: the journal's limit would suppress theirs.
+  private func report(_ id: MessageID, _ priority: Journal.Priority, _ streams: [String], _ what: String) {
+    guard streams.count > Self.listedCount else {
+      return streams.forEach { journal.write(id, priority, "events are \(what)", .stream($0)) }
+    }
+    journal.write(
+      id, priority,
+      "events of \(streams.count) streams are \(what): \(Self.listed(streams)); $streams has a message for each stream that "
+        + "is not on disk")
+  }
+
+  private static func listed(_ names: [String]) -> String {
+    names.prefix(listedCount).joined(separator: ", ") + (names.count > listedCount ? ", …" : "")
   }
 
   // MARK: A stream's log
@@ -264,7 +298,7 @@ final class LogStore {
     }
     guard stream.keep != .no else {
       release(held)
-      if file != nil { folder.remove(stream.name) }
+      if let file { folder.remove(stream.name, replacing: file) }
       return StoredLog(log: try made(fresh(stream, limits), stream.name))
     }
     // The log with the newest event was in use last. A superseded file is older than its replacement.
@@ -273,6 +307,7 @@ final class LogStore {
         let end = held?.remains.endPosition ?? 0
         return file.isSalvaged ? file.eventsEnd > end : file.endPosition >= end
       } ?? false
+    if isFork(file, held, isFileNewer: isFileNewer) { (file, refusal) = (nil, .fork) }
     if stream.keep == .disk {
       do throws(LogRefusal) {
         let log = try logInFile(of: stream, limits, file, isFileNewer ? nil : held?.remains, refusal)
@@ -281,8 +316,10 @@ final class LogStore {
         return StoredLog(log: log)
       } catch {
         refusal = error
-        reportNotOnDisk(stream.name, error)
+        noteNotOnDisk(stream.name, error)
       }
+    } else if refusal == .fork {
+      do { try setAside(stream.name, .fork) } catch {}
     }
     let best = isFileNewer ? file : held?.remains
     let log: EventLog
@@ -295,23 +332,46 @@ final class LogStore {
       hold(log, of: stream.name, inPlaceOf: held?.name)
       release(held)
     }
-    if let file {
-      if stream.keep != .disk, confirm() {
-        folder.remove(stream.name)
-      } else {
-        file.leaveBehind()
-        leftBehind.insert(stream.name)
-      }
-    }
+    if let file { leave(file, of: stream) }
     return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
   }
 
-  /// The streams whose logs are not in the file where `keep` wants them, and may be now: the file could not be made, or it
-  /// is gone. A file of former processes stays, because it may have events that the log lacks.
-  func displaced(among streams: [Configuration.Stream]) -> Set<String> {
-    let names = streams.filter { $0.keep == .disk }.map(\.name)
-    return Set(names.filter { leftBehind.contains($0) || folder.lacksFile(of: $0) })
+  /// Another log continues the one in a file.
+  private func leave(_ file: LogRemains, of stream: Configuration.Stream) {
+    if stream.keep != .disk, confirm() {
+      folder.remove(stream.name, replacing: file)
+    } else {
+      folder.leaveBehind(file)
+    }
   }
+
+  /// Whether the file is older than the service manager's log, but was continued by another process. Reports events that only the
+  /// service manager's log has, if that is the older one.
+  private func isFork(_ file: LogRemains?, _ held: Held?, isFileNewer: Bool) -> Bool {
+    guard let file, let held = held?.remains else { return false }
+    guard isFileNewer else { return file.hasEvents(lackedBy: held) }
+    if held.hasEvents(lackedBy: file) {
+      journal.write(
+        .stateLost, .warning,
+        "\(counted(Int(clamping: held.count), "event")) that the service manager stored are not used: another process has "
+          + "continued the log file, which is newer", .stream(file.stream))
+    }
+    return false
+  }
+
+  /// Begins a reload.
+  /// - Returns: the streams whose logs are not in the file where `keep` wants them, and may be now: the file could not be
+  ///   made, or has lost its name.
+  func displaced(among streams: [Configuration.Stream]) -> Set<String> {
+    folder.forgetRefusal()
+    let names = streams.filter { $0.keep == .disk }.map(\.name).filter { filed[$0] == nil || !folder.hasFile(of: $0) }
+    // Locked before the streams' logs are frozen, because another process may take a second to release its lock.
+    if !names.isEmpty { _ = try? folder.enter() }
+    return Set(names)
+  }
+
+  /// A stream of which `displaced` was true has its log in a file.
+  func noteStoredAgain(_ stream: String) { storedAgain.append(stream) }
 
   /// The log of a stream that needs another one, as `ConfigurationDifference.Change.hasOtherLog` says, or that is
   /// displaced. It has the events that fit, with their ids, but none if the stream was not shared with other hosts and now is.
@@ -331,16 +391,18 @@ final class LogStore {
     if startsAnew { journal.write(.stateLost, .warning, "the stream starts anew: \(LogRefusal.ownIDs)", .stream(name)) }
     if stream.keep == .disk {
       do throws(LogRefusal) {
-        if filed[name] == nil, !leftBehind.contains(name) { try setAsideForeignFile(of: name) }
+        if folder.hasForeignFile(of: name) { try setAsideUnusableFile(of: name) }
+        let isInPlace = folder.hasFile(of: name)
         let log = try folder.makeLog(
           of: name, limits: limits, takingOver: startsAnew ? nil : old, followsFleet: stream.share == .fleet)
+        // The former file is elsewhere, and a later process may find it there.
+        if !isInPlace { filed[name]?.leaveBehind() }
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
-        leftBehind.remove(name)
         return StoredLog(log: log)
       } catch {
         refusal = error
-        reportNotOnDisk(name, error)
+        noteNotOnDisk(name, error)
       }
     }
     let isFiled = filed[name] != nil
@@ -356,11 +418,10 @@ final class LogStore {
     }
     let replacesFile = stream.keep == .no || confirm() && stream.keep == .memory
     if replacesFile {
-      if isFiled || leftBehind.remove(name) != nil { folder.remove(name) }
+      if isFiled || folder.hasLeftFile(of: name) { folder.remove(name) }
       filed[name] = nil
     } else if let file = filed.removeValue(forKey: name) {
-      file.leaveBehind()
-      leftBehind.insert(name)
+      folder.leaveBehind(file, of: name)
     }
     return StoredLog(log: log, remark: refusal.map { "not on disk: \($0)" })
   }
@@ -368,16 +429,18 @@ final class LogStore {
   /// Releases the log of a stream that is no longer served. A file keeps its content.
   func forget(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
-    leftBehind.remove(stream)
     if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.nextOwnID) }
     guard let file = filed.removeValue(forKey: stream) else { return }
     file.close()
     folder.leave(stream)
   }
 
-  private func reportNotOnDisk(_ stream: String, _ refusal: LogRefusal) {
-    journal.write(
-      .stateNotKept, .error, "events are stored in memory, not on disk: \(folder.path): \(refusal)", .stream(stream))
+  private func noteNotOnDisk(_ stream: String, _ refusal: LogRefusal) {
+    if let index = notOnDisk.firstIndex(where: { $0.reason == refusal.description }) {
+      notOnDisk[index].streams.append(stream)
+    } else {
+      notOnDisk.append((refusal.description, [stream]))
+    }
   }
 
   /// - Parameters:
@@ -387,7 +450,7 @@ final class LogStore {
     of stream: Configuration.Stream, _ limits: EventLog.Limits, _ file: LogRemains?, _ newer: LogRemains?,
     _ refusal: LogRefusal?
   ) throws(LogRefusal) -> EventLog {
-    if let refusal { try setAside(stream.name, refusal, effect: ", the stream starts anew") }
+    if let refusal { try setAside(stream.name, refusal, effect: newer == nil ? ", the stream starts anew" : "") }
     if let file, newer == nil, file.isSalvaged {
       journal.write(
         .stateCutOff, .notice,
@@ -396,11 +459,12 @@ final class LogStore {
     }
     if let file, newer == nil, file.fits(limits) { return try folder.log(of: file, limits: limits) }
     return try folder.makeLog(
-      of: stream.name, limits: limits, takingOver: (newer ?? file)?.log(), followsFleet: stream.share == .fleet)
+      of: stream.name, limits: limits, takingOver: (newer ?? file)?.log(), replacing: file,
+      followsFleet: stream.share == .fleet)
   }
 
-  /// Renames a file that no process of this version has written, before a log in use takes its name.
-  private func setAsideForeignFile(of stream: String) throws(LogRefusal) {
+  /// Renames a file that no process of this version has written, before a log in use takes its name. Another one stays.
+  private func setAsideUnusableFile(of stream: String) throws(LogRefusal) {
     do throws(LogRefusal) {
       _ = try folder.remains(of: stream)
     } catch {

@@ -49,10 +49,18 @@ final class RunningStreams: @unchecked Sendable {
   /// Starts the first streams.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
   func begin(_ streams: [Configuration.Stream]) throws {
-    for stream in streams.basesFirst { try add(stream, logs.log(of: stream)) }
-    logs.finish()
-    logs.listen { [queue, server] stream, remark in queue.async { server.setRemark(remark, of: stream) } }
+    logs.listen { [queue, weak self] loss in queue.async { [weak self] in self?.take(loss) } }
+    // On the queue, so that a loss is taken after the stream was added.
+    try queue.sync {
+      for stream in streams.basesFirst { try add(stream, logs.log(of: stream)) }
+      logs.finish()
+    }
     shareStreams(streams)
+  }
+
+  /// On the queue, which sets all remarks: of a log that was replaced meanwhile, nothing is to be said any more.
+  private func take(_ loss: LogStore.Loss) {
+    if logs.isPresent(loss) { server.setRemark(loss.remark, of: loss.stream) }
   }
 
   /// Passes the shared streams to the fleet, each with its source if the feed is new.
@@ -84,20 +92,17 @@ final class RunningStreams: @unchecked Sendable {
     let holds = (ending + renewed.map(\.name) + difference.removed).compactMap { feeds[$0]?.hold }
     passHeld(holds)
     defer { sources.close(holds) }
-    var remarks: [(String, String)] = []
+    var remarks: [(String, String?)] = []
     let renewedNames = Set(renewed.map(\.name))
     func change(_ stream: Configuration.Stream, hasOtherFeed: Bool, hasOtherLog: Bool) -> StreamChange {
       StreamChange(
         StreamConfiguration(stream),
         feed: hasOtherFeed || renewedNames.contains(stream.name) ? replaceFeed(of: stream) : nil,
         makeLog: hasOtherLog || displaced.contains(stream.name)
-          ? { [logs, journal] old in
+          ? { [logs] old in
             let kept = try logs.log(of: stream, insteadOf: old)
-            if let remark = kept.remark {
-              remarks.append((stream.name, remark))
-            } else if displaced.contains(stream.name) {
-              journal.write(.stateKept, .notice, "events are stored on disk again", .stream(stream.name))
-            }
+            remarks.append((stream.name, kept.remark))
+            if kept.remark == nil, displaced.contains(stream.name) { logs.noteStoredAgain(stream.name) }
             return kept.log
           } : nil)
     }

@@ -37,7 +37,7 @@ func open(_ kind: String, _ path: String) throws -> EventLog {
   if kind == "memory" {
     return try LogRemains(memory: Glibc.open(path, O_RDWR | O_CLOEXEC)).log(limits: limits)
   }
-  let folder = LogFolder(path: path, boot: BootID.current()) { _, reason in fatalError(reason) }
+  let folder = LogFolder(path: path, boot: BootID.current()) { _, reason, _ in fatalError(reason) }
   return try folder.remains(of: "killed").map { try folder.log(of: $0, limits: limits) }
     ?? folder.makeLog(of: "killed", limits: limits, takingOver: nil)
 }

@@ -1,3 +1,4 @@
+import Dispatch
 import Events
 import Glibc
 import Reactive
@@ -12,9 +13,16 @@ import Testing
   private let boot = BootID(high: 1, low: 1)
   private let limits = EventLog.Limits(events: 100, bytes: 64 << 10)
 
-  private func marks(_ folder: TemporaryFolder) -> IDMarks {
-    IDMarks(path: folder.path("ids")) { Issue.record("\($0)") }
+  private func marks(
+    in path: String, retryingAfter pause: DispatchTimeInterval = .seconds(10),
+    report: @escaping @Sendable (String) -> Void = { Issue.record("\($0)") }
+  ) -> IDMarks {
+    let folder = open(path, O_RDONLY | O_DIRECTORY)
+    defer { close(folder) }
+    return IDMarks(in: folder, path: path, retryingAfter: pause, report: report)
   }
+
+  private func marks(_ folder: TemporaryFolder) -> IDMarks { marks(in: folder.path) }
 
   @Test func marksSurviveTheProcess() throws {
     let folder = try TemporaryFolder()
@@ -52,7 +60,7 @@ import Testing
     ]
     let folder = try TemporaryFolder(["ids": lines.joined(separator: "\n")])
     let reports = Locked<[String]>([])
-    let marks = IDMarks(path: folder.path("ids")) { report in reports.withLock { $0.append(report) } }
+    let marks = marks(in: folder.path) { report in reports.withLock { $0.append(report) } }
     #expect(marks.mark(of: "a") == 7 && marks.mark(of: "b") == 0 && marks.mark(of: "z") == 8)
     #expect(reports.withLock { $0 } == ["\(folder.path("ids")) has 8 lines that are not an id and a stream's name"])
     marks.raise("b", to: 3)
@@ -79,56 +87,54 @@ import Testing
     #expect(stat(folder.path("other"), &other) == 0 && other.st_size == 3)
   }
 
-  /// Its path has another folder by now, of another process.
-  @Test func theFileIsWrittenIntoItsOwnFolderOnly() throws {
-    let folder = try TemporaryFolder()
-    for name in ["own", "other"] { #expect(mkdir(folder.path(name), 0o700) == 0) }
-    defer { for name in ["own", "other", "moved"] { rmdir(folder.path(name)) } }
-    let reports = Locked<[String]>([])
-    let marks = IDMarks(path: folder.path("own/ids")) { report in reports.withLock { $0.append(report) } }
-    let own = OwnedDescriptor(open(folder.path("own"), O_RDONLY | O_DIRECTORY | O_CLOEXEC))
-    marks.setFolder(own.raw)
-    #expect(rename(folder.path("own"), folder.path("moved")) == 0)
-    #expect(rename(folder.path("other"), folder.path("own")) == 0)
-    marks.raise("a", to: 1)
-    marks.flush()
-    #expect(access(folder.path("own/ids"), F_OK) != 0)
-    let sentence =
-      "\(folder.path("own/ids")) cannot be written: No such file or directory; ids may decrease after a kill"
-    #expect(reports.withLock { $0 } == [sentence])
-  }
-
   @Test func aWriteFailureIsReportedOnce() throws {
     let folder = try TemporaryFolder()
     let reports = Locked<[String]>([])
-    let path = folder.path("none/ids")
-    let marks = IDMarks(path: path) { report in reports.withLock { $0.append(report) } }
+    #expect(mkdir(folder.path("ids.new"), 0o700) == 0)
+    let marks = marks(in: folder.path) { report in reports.withLock { $0.append(report) } }
     for id in 1...5 as ClosedRange<UInt64> {
       marks.raise("a", to: id)
       marks.flush()
     }
-    let sentence = "\(path) cannot be written: No such file or directory; ids may decrease after a kill"
+    let sentence = "\(folder.path("ids")) cannot be written: File exists; ids may decrease after a kill"
     #expect(reports.withLock { $0 } == [sentence])
-    #expect(mkdir(folder.path("none"), 0o700) == 0)
+    #expect(rmdir(folder.path("ids.new")) == 0)
     marks.flush()
-    #expect(IDMarks(path: path) { _ in }.mark(of: "a") == 5)
-    unlink(path)
-    rmdir(folder.path("none"))
+    #expect(self.marks(folder).mark(of: "a") == 5)
   }
 
-  @Test func aFailedWriteIsRepeatedWithoutAnotherChange() throws {
+  @Test func aFailedWriteIsRepeatedWithoutAnotherChange() async throws {
     let folder = try TemporaryFolder()
-    let path = folder.path("none/ids")
     let failures = Locked(0)
-    let marks = IDMarks(path: path, retryingAfter: .milliseconds(5)) { _ in failures.withLock { $0 += 1 } }
+    #expect(mkdir(folder.path("ids.new"), 0o700) == 0)
+    let marks = marks(in: folder.path, retryingAfter: .milliseconds(5)) { _ in failures.withLock { $0 += 1 } }
     marks.raise("a", to: 5)
-    while failures.withLock({ $0 }) == 0 { usleep(1000) }
-    #expect(mkdir(folder.path("none"), 0o700) == 0)
-    for _ in 0..<10_000 where IDMarks(path: path, report: { _ in }).mark(of: "a") != 5 { usleep(1000) }
-    #expect(IDMarks(path: path) { _ in }.mark(of: "a") == 5)
+    #expect(try await eventually { failures.withLock { $0 } > 0 })
+    #expect(rmdir(folder.path("ids.new")) == 0)
+    #expect(try await eventually { self.marks(folder).mark(of: "a") == 5 })
     marks.flush()
-    unlink(path)
-    rmdir(folder.path("none"))
+  }
+
+  /// Another process may have used the path of a folder that was renamed.
+  @Test func theMarksOfAnotherFolderAreMergedAndThoseOfItsFormerPathUntouched() throws {
+    let one = try TemporaryFolder(["ids": "7 a\n9 b\n"])
+    let two = try TemporaryFolder(["ids": "8 a\n8 b\n5 c\n"])
+    let marks = marks(one)
+    marks.raise("a", to: 7)
+    let other = open(two.path, O_RDONLY | O_DIRECTORY)
+    marks.move(to: other)
+    close(other)
+    marks.flush()
+    #expect(marks.mark(of: "a") == 8 && marks.mark(of: "b") == 9 && marks.mark(of: "c") == 5)
+    #expect(self.marks(two).mark(of: "a") == 8 && self.marks(two).mark(of: "b") == 9)
+    #expect(self.marks(one).mark(of: "a") == 7 && self.marks(one).mark(of: "c") == 0)
+    let away = one.path + ".away"
+    let third = self.marks(one)
+    #expect(rename(one.path, away) == 0 && mkdir(one.path, 0o700) == 0)
+    third.raise("a", to: 100)
+    third.flush()
+    #expect(access(one.path("ids"), F_OK) != 0 && self.marks(in: away).mark(of: "a") == 100)
+    #expect(rmdir(one.path) == 0 && rename(away, one.path) == 0)
   }
 
   @Test func idsAreReservedBeforeTheyAreAssigned() throws {
@@ -158,7 +164,7 @@ import Testing
     let ahead = EventLog.wallClock() + 7_200_000_000
     var end: UInt64 = 0
     do {
-      let state = LogFolder(path: folder.path, boot: boot) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: boot) { _, _, _ in }
       #expect(try state.remains(of: "a") == nil)
       let log = try #require(EventLog(name: "a", limits: limits, firstID: ahead))
       state.rememberIDs(of: log, "a")
@@ -168,7 +174,7 @@ import Testing
       if !isKilled { state.settleIDs(of: "a", at: end) }
       state.flushIDs()
     }
-    let state = LogFolder(path: folder.path, boot: boot) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: boot) { _, _, _ in }
     #expect(try state.remains(of: "a") == nil)
     let first = state.firstID(of: "a")
     #expect(isKilled ? first >= end : first == end)
@@ -180,12 +186,12 @@ import Testing
     let folder = try TemporaryFolder()
     let ahead = EventLog.wallClock() + 7_200_000_000
     do {
-      let state = LogFolder(path: folder.path, boot: boot) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: boot) { _, _, _ in }
       try state.makeLog(of: "a", limits: limits, takingOver: nil).append([[1]])
       state.settleIDs(of: "a", at: ahead)
       state.flushIDs()
     }
-    let state = LogFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _, _ in }
     let left = try #require(try state.remains(of: "a"))
     #expect(left.isSalvaged && left.count == 1 && left.endPosition >= ahead)
   }

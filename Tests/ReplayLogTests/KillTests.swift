@@ -98,7 +98,7 @@ import Testing
       if kind == "memory" {
         log = try LogRemains(memory: dup(memory.descriptor)).log(limits: Self.limits)
       } else {
-        let state = LogFolder(path: folder.path, boot: BootID.current()) { _, reason in Issue.record("\(reason)") }
+        let state = LogFolder(path: folder.path, boot: BootID.current()) { _, reason, _ in Issue.record("\(reason)") }
         let left = try #require(try state.remains(of: "killed"))
         #expect(!left.isSalvaged)
         log = left.log(limits: Self.limits)
@@ -122,7 +122,7 @@ import Testing
       if kind == "memory" {
         log = try LogRemains(memory: dup(memory.descriptor)).log(limits: limits)
       } else {
-        let state = LogFolder(path: folder.path, boot: BootID.current()) { _, reason in Issue.record("\(reason)") }
+        let state = LogFolder(path: folder.path, boot: BootID.current()) { _, reason, _ in Issue.record("\(reason)") }
         log = try #require(try state.remains(of: "killed")).log(limits: limits)
       }
       let state = try #require(log.state)
@@ -156,7 +156,7 @@ import Testing
     for _ in 0..<Self.rounds {
       let last = try await kill("disk", folder.path, &random)
       // The folder is this process's until the end of the round.
-      let state = LogFolder(path: folder.path, boot: BootID.current()) { _, reason in Issue.record("\(reason)") }
+      let state = LogFolder(path: folder.path, boot: BootID.current()) { _, reason, _ in Issue.record("\(reason)") }
       let left = try #require(try state.remains(of: "killed"))
       #expect(!left.isSalvaged)
       end = check(left.log(limits: Self.limits), acknowledged: last, before: end)

@@ -1,4 +1,5 @@
 import Events
+import FoundationEssentials
 import Glibc
 import StreamRuntime
 import TestSupport
@@ -11,7 +12,7 @@ import Testing
   private let boot = BootID(high: 1, low: 1)
 
   private func state(_ folder: TemporaryFolder, boot: BootID? = nil) -> LogFolder {
-    LogFolder(path: folder.path, boot: boot ?? self.boot) { stream, reason in Issue.record("\(stream): \(reason)") }
+    LogFolder(path: folder.path, boot: boot ?? self.boot) { stream, reason, _ in Issue.record("\(stream): \(reason)") }
   }
 
   @Test func aStreamsFileHasAUniqueSafeName() {
@@ -24,7 +25,7 @@ import Testing
 
   @Test func aFileHasItsFullSizeAndIsPrivate() throws {
     let folder = try TemporaryFolder()
-    let state = LogFolder(path: folder.path("made"), boot: boot) { _, _ in }
+    let state = LogFolder(path: folder.path("made"), boot: boot) { _, _, _ in }
     defer {
       state.remove("a")
       rmdir(folder.path("made"))
@@ -59,7 +60,7 @@ import Testing
     let folder = try TemporaryFolder()
     let path = folder.path("state")
     let reports = Locked<[String]>([])
-    let state = LogFolder(path: path, boot: boot) { stream, reason in
+    let state = LogFolder(path: path, boot: boot) { stream, reason, _ in
       reports.withLock { $0.append("\(stream): \(reason)") }
     }
     let logs = try ["a", "b", "c"].map { name in
@@ -90,7 +91,7 @@ import Testing
 
   @Test func withoutABootIdAnUnclosedLogCountsAsTruncated() throws {
     let folder = try TemporaryFolder()
-    let state = LogFolder(path: folder.path, boot: nil) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: nil) { _, _, _ in }
     do {
       let log = try state.makeLog(of: "a", limits: limits, takingOver: nil)
       log.append([[1], [2]])
@@ -124,10 +125,10 @@ import Testing
   @Test func theFilesOfAnotherProcessStay() throws {
     let folder = try TemporaryFolder()
     let path = folder.path("state")
-    let own = LogFolder(path: path, boot: boot) { _, _ in }
+    let own = LogFolder(path: path, boot: boot) { _, _, _ in }
     _ = try own.makeLog(of: "a", limits: limits, takingOver: nil)
     #expect(rename(path, folder.path("moved")) == 0)
-    let other = LogFolder(path: path, boot: boot) { _, _ in }
+    let other = LogFolder(path: path, boot: boot) { _, _, _ in }
     _ = try other.makeLog(of: "a", limits: limits, takingOver: nil)
     own.remove("a")
     #expect(access("\(path)/a.log", F_OK) == 0 && access(folder.path("moved/a.log"), F_OK) != 0)
@@ -172,7 +173,10 @@ import Testing
     } catch {
       #expect(error.remedy == .setAside("unreadable"))
     }
-    let log = try state(folder).makeLog(of: "a", limits: limits, takingOver: nil)
+    let state = state(folder)
+    #expect(throws: LogRefusal.self) { try state.makeLog(of: "a", limits: limits, takingOver: nil) }
+    #expect(try state.setAside("a", "unreadable") == "a.log.unreadable")
+    let log = try state.makeLog(of: "a", limits: limits, takingOver: nil)
     log.append([[7]])
     #expect(access(folder.path("a.log.new"), F_OK) != 0)
   }
@@ -239,7 +243,7 @@ import Testing
   @Test func progressIsReportedWhileLargeFilesAreRead() throws {
     let folder = try TemporaryFolder()
     var count = 0
-    let state = LogFolder(path: folder.path, boot: boot, progress: { count += 1 }) { _, _ in }
+    let state = LogFolder(path: folder.path, boot: boot, progress: { count += 1 }) { _, _, _ in }
     let log = try state.makeLog(of: "a", limits: .init(events: 100, bytes: 16 << 20), takingOver: nil)
     log.append(EventBatch(repeating: [UInt8](repeating: 1, count: 1 << 20), count: 10))
     count = 0
@@ -271,11 +275,112 @@ import Testing
     let left = try #require(try state(folder).remains(of: "a"))
     #expect(!left.fits(larger))
     do {
-      let log = try state(folder).makeLog(of: "a", limits: larger, takingOver: left.log())
+      let log = try state(folder).makeLog(of: "a", limits: larger, takingOver: left.log(), replacing: left)
       #expect(log.heldIDs.map { log.element(at: $0).data } == [[1], [2], [3]])
     }
     let again = try #require(try state(folder).remains(of: "a"))
     #expect(again.fits(larger) && again.count == 3)
+  }
+
+  enum Foreigner: CaseIterable { case another, continued, truncated, link, folder }
+
+  /// What another process has stored under a stream's name may be in no other log.
+  @Test(arguments: Foreigner.allCases)
+  func aFileOfAnotherProcessIsNeitherReplacedNorRemoved(foreigner: Foreigner) throws {
+    let folder = try TemporaryFolder()
+    let (path, away) = (folder.path("state"), folder.path("away"))
+    let one = LogFolder(path: path, boot: boot) { _, _, _ in }
+    var log = try one.makeLog(of: "a", limits: limits, takingOver: nil)
+    log.append([[1], [2]])
+    one.leaveBehind(log, of: "a")
+    #expect(one.hasLeftFile(of: "a") && !one.hasForeignFile(of: "a"))
+    log = try #require(EventLog(name: "a", limits: limits, takingOver: log))
+    // The folder is away while another process uses it, or another one in its place.
+    #expect(rename(path, away) == 0)
+    #expect(throws: LogRefusal.self) {
+      try folder.write([], to: "state")
+      return try one.makeLog(of: "a", limits: limits, takingOver: log)
+    }
+    one.releaseFormer()
+    #expect(unlink(path) == 0)
+    do {
+      if foreigner != .another { #expect(rename(away, path) == 0) }
+      let other = LogFolder(path: path, boot: boot) { _, _, _ in }
+      let remains = try other.remains(of: "a")
+      #expect((remains == nil) == (foreigner == .another))
+      let theirs =
+        try remains.map { try other.log(of: $0, limits: limits) }
+        ?? other.makeLog(of: "a", limits: limits, takingOver: nil)
+      if foreigner != .truncated { theirs.append([[7], [8]]) }
+      if foreigner == .truncated { theirs.close() }
+      if foreigner == .link {
+        #expect(rename(path + "/a.log", path + "/b") == 0 && symlink("b", path + "/a.log") == 0)
+      }
+      if foreigner == .folder {
+        #expect(rename(path + "/a.log", path + "/b") == 0 && mkdir(path + "/a.log", 0o700) == 0)
+      }
+    }
+    let before = try content(of: path + (foreigner == .link || foreigner == .folder ? "/b" : "/a.log"))
+    #expect(one.hasForeignFile(of: "a") && !one.hasLeftFile(of: "a"))
+    let refusal = #expect(throws: LogRefusal.self) { try one.makeLog(of: "a", limits: limits, takingOver: log) }
+    #expect(refusal?.remedy == .leave && refusal?.description.hasPrefix("a.log was written by another process") == true)
+    one.remove("a")
+    #expect(try content(of: path + (foreigner == .link || foreigner == .folder ? "/b" : "/a.log")) == before)
+    #expect(access(path + "/a.log", F_OK) == 0 && access(path + "/a.log.new", F_OK) != 0)
+    // It is moved away.
+    #expect(rename(path + "/a.log", path + "/c") == 0)
+    let again = try one.makeLog(of: "a", limits: limits, takingOver: log)
+    #expect(again.heldIDs.map { again.element(at: $0).data } == [[1], [2]])
+    for name in [path, away] {
+      for file in ["a.log", "b", "ids"] { unlink("\(name)/\(file)") }
+      unlink(name + "/c")
+      rmdir(name + "/c")
+      rmdir(name)
+    }
+  }
+
+  private func content(of path: String) throws -> [UInt8] { [UInt8](try Data(contentsOf: URL(filePath: path))) }
+
+  /// A log in it may be in use: another process would write to the same file.
+  @Test func aFolderThatLosesItsNameStaysLockedWhileItsLogsAreInUse() throws {
+    let folder = try TemporaryFolder()
+    let (path, away) = (folder.path("state"), folder.path("away"))
+    let one = LogFolder(path: path, boot: boot) { _, _, _ in }
+    var log = try one.makeLog(of: "a", limits: limits, takingOver: nil)
+    log.append([[1]])
+    one.rememberIDs(of: log, "a")
+    #expect(rename(path, away) == 0)
+    #expect(try !one.enter())
+    one.releaseFormer()
+    let other = LogFolder(path: away, boot: boot) { _, _, _ in }
+    #expect(throws: LogRefusal("process \(getpid()) uses it", .wait)) { try other.remains(of: "a") }
+    other.forgetRefusal()
+    // It comes back: the process's own lock is no obstacle.
+    #expect(rename(away, path) == 0)
+    #expect(try one.enter())
+    #expect(rename(path, away) == 0)
+    log = try one.makeLog(of: "a", limits: limits, takingOver: log)
+    one.flushIDs()
+    one.releaseFormer()
+    #expect(try other.remains(of: "a")?.count == 1)
+    #expect(access(path + "/ids", F_OK) == 0)
+    for name in [path, away] {
+      for file in ["a.log", "ids"] { unlink("\(name)/\(file)") }
+      rmdir(name)
+    }
+  }
+
+  /// Its user may have ended.
+  @Test func aRefusedFolderIsTriedAgainOnRequest() throws {
+    let folder = try TemporaryFolder()
+    var one: LogFolder? = state(folder)
+    #expect(try #require(one).enter())
+    let other = state(folder)
+    #expect(throws: LogRefusal.self) { try other.enter() }
+    one = nil
+    #expect(throws: LogRefusal.self) { try other.enter() }
+    other.forgetRefusal()
+    #expect(try other.enter())
   }
 
   @Test func aFullDiskIsReportedAndLeavesNoFile() async {
@@ -284,7 +389,7 @@ import Testing
       var limit = rlimit(rlim_cur: 1 << 20, rlim_max: 1 << 20)
       setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
       let folder = try TemporaryFolder()
-      let state = LogFolder(path: folder.path, boot: nil) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: nil) { _, _, _ in }
       #expect(throws: LogRefusal("2 MiB cannot be allocated: File too large", .leave)) {
         try state.makeLog(of: "a", limits: .init(events: 64, bytes: 2 << 20), takingOver: nil)
       }

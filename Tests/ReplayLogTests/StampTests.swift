@@ -263,7 +263,7 @@ extension EventLog {
     let limits = EventLog.Limits(events: 100, bytes: 64 << 10)
     let far = EventLog.wallClock() + 7_200_000_000
     do {
-      let state = LogFolder(path: folder.path, boot: BootID(high: 1, low: 1)) { _, _ in }
+      let state = LogFolder(path: folder.path, boot: BootID(high: 1, low: 1)) { _, _, _ in }
       let log = try state.makeLog(of: "a", limits: limits, takingOver: nil, followsFleet: true)
       #expect(log.firstPosition == 1 && log.nextOwnID > 1)
       state.rememberIDs(of: log, "a")
@@ -271,7 +271,7 @@ extension EventLog {
       log.append(try stamped(far, [[2]]))
       state.flushIDs()
     }
-    let next = LogFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _ in }
+    let next = LogFolder(path: folder.path, boot: BootID(high: 1, low: 2)) { _, _, _ in }
     let left = try #require(try next.remains(of: "a"))
     #expect(left.isSalvaged && left.eventsEnd == left.endPosition)
     let log = try next.log(of: left, limits: limits)

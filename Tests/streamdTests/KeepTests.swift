@@ -92,7 +92,7 @@ import Testing
     let cluster = "[cluster]\nnats = [\"nats://127.0.0.1:9\"]\nname = \"test\"\n"
     try await daemon.start(cluster + keptStream(keep: "disk", every: "1h") + "share = \"fleet\"\n")
     #expect(await daemon.stop() == 0)
-    let folder = LogFolder(path: daemon.state, boot: nil) { _, _ in }
+    let folder = LogFolder(path: daemon.state, boot: nil) { _, _, _ in }
     let left = try #require(try folder.remains(of: "s"))
     #expect(left.count == 0 && left.endPosition == 1)
     // If it leaves the fleet, its own ids are above the time.
@@ -111,7 +111,7 @@ import Testing
     #expect(try await daemon.logs("the stream starts anew: its ids are this host's own"))
     #expect(await daemon.stop() == 0)
     guard keep == "disk" else { return }
-    let folder = LogFolder(path: daemon.state, boot: nil) { _, _ in }
+    let folder = LogFolder(path: daemon.state, boot: nil) { _, _, _ in }
     #expect(try folder.remains(of: "s")?.endPosition == 1)
     #expect(access(daemon.state + "/s.log.own", F_OK) == 0)
   }

@@ -244,7 +244,6 @@ final class ServedStream: Sendable {
     requiresJSON.store(configuration.requiresJSON, ordering: .relaxed)
     configuration.limits = storage.limits
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
-    if change.makeLog != nil { remark.withLock { $0 = nil } }
     return storage
   }
 
@@ -301,7 +300,7 @@ final class ServedStream: Sendable {
 
   func countLagged(_ lost: UInt64) { lagged.add(lost, ordering: .relaxed) }
 
-  func setRemark(_ remark: String) {
+  func setRemark(_ remark: String?) {
     self.remark.withLock { $0 = remark }
   }
 
