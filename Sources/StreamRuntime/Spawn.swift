@@ -85,3 +85,10 @@ public struct Spawn {
     return child
   }
 }
+
+/// Reaps processes that this process has not started, on its first thread: as the first process of a container it is the
+/// parent of orphans, and a group whose dead members nobody reaps never ends. The kernel gives orphans to the first thread,
+/// and a process that another thread has started stays that thread's child.
+public func reapOrphans() {
+  while waitpid(-1, nil, WNOHANG | __WNOTHREAD) > 0 {}
+}

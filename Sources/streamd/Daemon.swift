@@ -99,7 +99,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   /// Serves until a signal.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`, `LogStore.FolderInUse`.
   func run() throws {
-    signals = try Signals([SIGTERM, SIGINT, SIGHUP], on: loop) { [self] in handle($0) }
+    signals = try Signals([SIGTERM, SIGINT, SIGHUP, SIGCHLD], on: loop) { [self] in handle($0) }
     Self.openTimers()
     try sources.start()
     try server.start()
@@ -273,6 +273,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private func handle(_ signal: CInt) {
     if signal == SIGHUP {
       reload?.begin()
+    } else if signal == SIGCHLD {
+      reapOrphans()
     } else if !isStopping {
       isStopping = true
       if let reload { reload.end { [self] in stop(on: signal) } } else { stop(on: signal) }
