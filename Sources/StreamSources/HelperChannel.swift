@@ -28,11 +28,13 @@ final class HelperChannel: EventLoop.Handler, KeptProcess {
 
   /// - Parameters:
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
-  ///   - arguments: name the task.
+  ///   - task: the process' argument.
+  ///   - values: what it has to know besides; only its user and root can read them.
   ///   - messageLimit: bytes of a message, above which the process is killed.
   /// - Throws: the system call that failed.
   init(
-    _ executable: String, _ arguments: [String], messageLimit: Int, on thread: SourceThread, owner: any Owner
+    _ executable: String, _ task: String, _ values: [String], messageLimit: Int, on thread: SourceThread,
+    owner: any Owner
   ) throws(SystemError) {
     guard !thread.isStopped else { throw SystemError("posix_spawn", executable, code: ECANCELED) }
     var ends: [CInt] = [0, 0]
@@ -45,7 +47,7 @@ final class HelperChannel: EventLoop.Handler, KeptProcess {
     self.thread = thread
     self.owner = owner
     reader = HelperMessageReader(limit: messageLimit)
-    id = try spawnHelper(executable, arguments, input: theirs.raw)
+    id = try spawnHelper(executable, task, values, input: theirs.raw)
     guard fcntl(socket.raw, F_SETFL, O_NONBLOCK) == 0 else { throw SystemError("fcntl") }
     registration = try thread.loop.register(socket.raw, for: .readable, handler: self)
     thread.keep(self)

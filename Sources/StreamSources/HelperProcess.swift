@@ -12,20 +12,38 @@ public enum HelperProcess {
     default: break
     }
   }
+
+  private static let variable = "STREAMD_HELPER_"
+
+  /// The task's values as an environment: every user may read the arguments of a process, and only its user and root the
+  /// environment.
+  static func environment(_ values: [String]) -> [String] {
+    values.enumerated().map { "\(variable)\($0.offset)=\($0.element)" }
+  }
+
+  /// Takes the task's values out of this process' environment.
+  static func takeValues() -> [String] {
+    var values: [String] = []
+    while let value = unsafe getenv(variable + "\(values.count)") { values.append(unsafe String(cString: value)) }
+    clearenv()
+    return values
+  }
 }
 
 /// Starts this executable, or a substitute, for one of its own tasks: in its own process group, with no signal blocked
-/// or ignored, an empty environment, and no descriptor open except standard input.
+/// or ignored, only `values` in its environment, and no descriptor open except standard input.
 ///
 /// - Parameters:
-///   - arguments: name the task.
+///   - task: its argument.
+///   - values: for `HelperProcess.takeValues`; without NUL.
 ///   - input: becomes its standard input.
 /// - Throws: `posix_spawn`.
 func spawnHelper(
-  _ executable: String, _ arguments: [String], input: CInt
+  _ executable: String, _ task: String, _ values: [String] = [], input: CInt
 ) throws(SystemError) -> pid_t {
   var helper = Spawn([executable])
-  helper.arguments = ["streamd"] + arguments
+  helper.arguments = ["streamd", task]
+  helper.environment = HelperProcess.environment(values)
   helper.descriptors[0] = .copy(input)
   helper.leadsGroup = true
   do throws(SystemError) {

@@ -70,7 +70,9 @@ import Testing
         $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
       }
       let words = contents("/proc/\(id)/cmdline").split(separator: "\0")
-      if words.count > 3, words[1] == JQWorker.argument, words[3] == name { return pid_t(id) }
+      guard words.count == 2, words[1] == JQWorker.argument else { continue }
+      let values = contents("/proc/\(id)/environ").split(separator: "\0")
+      if values.count == 2, values[1].hasSuffix("=\(name)") { return pid_t(id) }
     }
     return nil
   }

@@ -459,7 +459,7 @@ import Testing
     }
   }
 
-  @Test func messagesAndArgumentsSurvive() {
+  @Test func messagesAndValuesSurvive() {
     let messages: [JournalMessage] = [
       .opened, .event([1, 2]), .event([]), .end(cursor: Array("c".utf8)), .end(cursor: []), .lost(.unknown),
       .lost(.possible), .dropped("d"), .limited("l"), .failed("f"),
@@ -468,9 +468,9 @@ import Testing
     #expect(JournalMessage([]) == nil && JournalMessage([9]) == nil)
     #expect(JournalMessage(([2] + [UInt8](repeating: 0x61, count: 1025))[...]) == nil)
     var setup = JournalSetup()
-    #expect(JournalSetup(arguments: setup.arguments) == setup)
+    #expect(JournalSetup(values: setup.values) == setup)
     (setup.directory, setup.cursor, setup.start, setup.matches) = ("/d", Array("c".utf8), 5, ["A=", "B=x y"])
-    #expect(JournalSetup(arguments: setup.arguments) == setup)
-    #expect(JournalSetup(arguments: []) == nil && JournalSetup(arguments: ["", "", "x", "1", "1", "1"]) == nil)
+    #expect(JournalSetup(values: setup.values) == setup)
+    #expect(JournalSetup(values: []) == nil && JournalSetup(values: ["", "", "x", "1", "1", "1"]) == nil)
   }
 }

@@ -57,7 +57,7 @@ enum JournalMessage: Equatable {
   }
 }
 
-/// What the process that reads a journal has to know. Its arguments, which every user may see, have no secret.
+/// What the process that reads a journal has to know.
 struct JournalSetup: Equatable {
   /// nil: this machine's journal.
   var directory: String?
@@ -72,7 +72,7 @@ struct JournalSetup: Equatable {
 
   init() {}
 
-  var arguments: [String] {
+  var values: [String] {
     [
       directory ?? "", String(decoding: cursor, as: UTF8.self), "\(start)", "\(eventLimit)", "\(batchEvents)",
       "\(batchBytes)",
@@ -80,13 +80,13 @@ struct JournalSetup: Equatable {
       + matches
   }
 
-  init?(arguments: [String]) {
-    guard arguments.count >= 6, let start = UInt64(arguments[2]), let eventLimit = Int(arguments[3]),
-      let batchEvents = Int(arguments[4]), let batchBytes = Int(arguments[5])
+  init?(values: [String]) {
+    guard values.count >= 6, let start = UInt64(values[2]), let eventLimit = Int(values[3]),
+      let batchEvents = Int(values[4]), let batchBytes = Int(values[5])
     else { return nil }
-    directory = arguments[0].isEmpty ? nil : arguments[0]
-    cursor = Array(arguments[1].utf8)
+    directory = values[0].isEmpty ? nil : values[0]
+    cursor = Array(values[1].utf8)
     (self.start, self.eventLimit, self.batchEvents, self.batchBytes) = (start, eventLimit, batchEvents, batchBytes)
-    matches = Array(arguments.dropFirst(6))
+    matches = Array(values.dropFirst(6))
   }
 }

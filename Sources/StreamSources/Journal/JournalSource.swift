@@ -128,10 +128,11 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
     var setup = JournalSetup(source.configuration)
     (setup.cursor, setup.start) = (cursor, start ?? 0)
     do throws(SystemError) {
-      let arguments = [JournalWorker.argument, source.name] + setup.arguments
       // An event, its kind, and the rest of a message that was read with it.
       let limit = max(setup.eventLimit, 4096) + (128 << 10)
-      channel = try HelperChannel(source.executable, arguments, messageLimit: limit, on: thread, owner: self)
+      channel = try HelperChannel(
+        source.executable, JournalWorker.argument, [source.name] + setup.values, messageLimit: limit, on: thread,
+        owner: self)
     } catch {
       tell(machine?.failed("cannot read the journal: \(error)", at: now))
     }

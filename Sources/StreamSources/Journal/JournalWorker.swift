@@ -9,8 +9,7 @@ import StreamRuntime
 /// a process with SIGBUS. It also has one descriptor for each file of the journal. In its own process all this affects
 /// one stream only. A page that cannot be read has zeros there, and libsystemd then leaves the file out.
 enum JournalWorker {
-  /// The first argument of such a process; the second is the stream's name, for the process list, and the others are
-  /// those of a `JournalSetup`.
+  /// The argument of such a process. Its values are the stream's name and those of a `JournalSetup`.
   static let argument = "--journal"
 
   /// Reads batches until the daemon closes the socket, which is standard input.
@@ -19,7 +18,7 @@ enum JournalWorker {
     replace_pages_that_cannot_be_read()
     limit(RLIMIT_CORE) { $0 = 0 }
     limit(RLIMIT_NOFILE) { [most = maximum(of: RLIMIT_NOFILE)] in $0 = most }
-    guard let setup = JournalSetup(arguments: Array(CommandLine.arguments.dropFirst(3))) else { exit(EX_USAGE) }
+    guard let setup = JournalSetup(values: Array(HelperProcess.takeValues().dropFirst())) else { exit(EX_USAGE) }
     do throws(JournalReader.Failure) {
       if let remark = try JournalAccess.check(setup.directory) { send(.limited(remark)) }
       var reading = try JournalReading(setup)

@@ -20,7 +20,7 @@ final class JQProcess: HelperChannel.Owner {
   /// - Parameters:
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
   ///   - timePerEvent: processor time, at least a millisecond.
-  ///   - name: the stream's name, for the process list.
+  ///   - name: the stream's name, for those who may read the process' environment.
   ///   - transform: the programs.
   /// - Throws: the system call that failed.
   init(
@@ -30,7 +30,7 @@ final class JQProcess: HelperChannel.Owner {
     self.owner = owner
     self.timePerEvent = timePerEvent
     channel = try HelperChannel(
-      executable, [JQWorker.argument, "\(timePerEvent.wholeMilliseconds)", name],
+      executable, JQWorker.argument, ["\(timePerEvent.wholeMilliseconds)", name],
       messageLimit: HelperMessageReader().limit, on: thread, owner: self)
     send(transform.programs.map { [UInt8](($0 ?? "").utf8) })
   }

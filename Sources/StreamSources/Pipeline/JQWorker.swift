@@ -9,8 +9,7 @@ import StreamRuntime
 /// killed at any time, and has no access to the daemon's environment and files. After compiling its programs, and
 /// before it reads an event, it drops every privilege that it does not need: see `confine`.
 enum JQWorker {
-  /// The first argument of such a process; the second is the milliseconds of processor time per event, the third the
-  /// stream's name, for the process list.
+  /// The argument of such a process. Its values are the milliseconds of processor time per event and the stream's name.
   static let argument = "--jq"
 
   /// Maximum processor time per event; not elapsed time, which also passes while the machine is busy.
@@ -27,7 +26,7 @@ enum JQWorker {
   static func run() -> Never {
     end_with_parent(SIGKILL)  // also when the daemon is killed during an event
     limitResources()
-    let milliseconds = CommandLine.arguments.dropFirst(2).first.flatMap { Int($0) } ?? 0
+    let milliseconds = HelperProcess.takeValues().first.flatMap { Int($0) } ?? 0
     let socket = Connection()
     var programs: [JQProgram?] = []
     do throws(JQProgram.CompileError) {

@@ -41,7 +41,7 @@ final class ProgramGuard {
 
     init(_ executable: String) throws(SystemError) {
       let pipe = try Pipe()
-      id = try spawnHelper(executable, [ProgramGuard.argument], input: pipe.reading.raw)
+      id = try spawnHelper(executable, ProgramGuard.argument, input: pipe.reading.raw)
       self.pipe = pipe.nonBlockingWriting()
     }
 
