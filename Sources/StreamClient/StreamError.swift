@@ -70,14 +70,15 @@ extension StreamError: Equatable {
 }
 
 extension StreamError: CustomStringConvertible {
-  /// A description in one line.
+  /// A description in one line, in which characters of the daemon's sentence that could control a terminal are escaped in
+  /// Swift's notation.
   public var description: String {
     switch self {
     case .cannotConnect(let error): error.description
     case .rejected(let message, _), .invalid(let message, _), .canceled(let message, _), .lagged(let message, _),
       .disconnected(let message, _), .cutOff(let message, _):
-      message
-    case .failed(let code, let message, _): message.isEmpty ? code.description : message
+      message.escapedForReading
+    case .failed(let code, let message, _): message.isEmpty ? code.description : message.escapedForReading
     }
   }
 }

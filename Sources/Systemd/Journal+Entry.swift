@@ -1,3 +1,5 @@
+import StreamRuntime
+
 extension Journal {
   /// The levels of syslog, most urgent first; the raw value is the journal's PRIORITY.
   public enum Priority: UInt8, Sendable, CaseIterable, Comparable {

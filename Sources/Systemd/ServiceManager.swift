@@ -114,24 +114,3 @@ extension ServiceManager.Notice {
     }
   }
 }
-
-extension String {
-  /// The text on one line, with escapes for characters that could forge a line or control a terminal, as in the
-  /// journal.
-  public var escapedForTerminal: String {
-    unicodeScalars.reduce(into: "") { $0 += $1.isDeceptive ? $1.escaped(asASCII: true) : String($1) }
-  }
-}
-
-extension Unicode.Scalar {
-  /// Whether the character displays as something other than itself: control characters (C0, DEL, C1), which move a
-  /// terminal's cursor; format characters (bidirectional controls, zero-width characters), which reorder or hide
-  /// adjacent text; and line and paragraph separators.
-  var isDeceptive: Bool {
-    guard value >= 0x7f else { return value < 0x20 }
-    return switch properties.generalCategory {
-    case .control, .format, .lineSeparator, .paragraphSeparator: true
-    default: false
-    }
-  }
-}

@@ -35,15 +35,36 @@ static size_t sequence(const uint8_t *p, size_t size) {
   return overlong || outside ? 0 : length;
 }
 
-/* Control characters become spaces, and what is no UTF-8 question marks. */
+/* Characters that display as something other than themselves: control characters, format characters such as bidirectional
+   controls and zero-width characters, and separators of lines. The daemon escapes the same set. */
+static const struct {
+  uint32_t first, last;
+} deceptive[] = {
+    {0x0000, 0x001f}, {0x007f, 0x009f}, {0x00ad, 0x00ad}, {0x0600, 0x0605}, {0x061c, 0x061c}, {0x06dd, 0x06dd},
+    {0x070f, 0x070f}, {0x0890, 0x0891}, {0x08e2, 0x08e2}, {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},
+    {0x2060, 0x2064}, {0x2066, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0x110bd, 0x110bd}, {0x110cd, 0x110cd},
+    {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0001, 0xe0001}, {0xe0020, 0xe007f},
+};
+
+static bool is_deceptive(const uint8_t *p, size_t length) {
+  uint32_t c = length == 1 ? p[0] : p[0] & (0x7f >> length);
+  for (size_t i = 1; i < length; i++) c = c << 6 | (p[i] & 0x3f);
+  for (size_t i = 0; i < sizeof deceptive / sizeof *deceptive && deceptive[i].first <= c; i++)
+    if (c <= deceptive[i].last) return true;
+  return false;
+}
+
+/* Characters that could control a terminal become spaces, and what is no UTF-8 question marks. */
 void copy_sentence(char *to, size_t capacity, const uint8_t *text, size_t size) {
   size_t end = 0;
   for (size_t i = 0; i < size;) {
     size_t length = sequence(text + i, size - i);
-    if (end + (length ? length : 1) >= capacity) break;
-    if (length > 1) memcpy(to + end, text + i, length);
-    else to[end] = length == 0 ? '?' : text[i] < 0x20 || text[i] == 0x7f ? ' ' : (char)text[i];
-    end += length ? length : 1;
+    bool is_shown = length > 0 && !is_deceptive(text + i, length);
+    size_t room = is_shown ? length : 1;
+    if (end + room >= capacity) break;
+    if (is_shown) memcpy(to + end, text + i, length);
+    else to[end] = length == 0 ? '?' : ' ';
+    end += room;
     i += length ? length : 1;
   }
   to[end] = 0;

@@ -1,6 +1,7 @@
 import FoundationEssentials
 import StreamClient
 import StreamProtocol
+import StreamRuntime
 
 extension ConfigurationReport {
   init(_ event: StreamEvent) throws(Stop) {
@@ -19,6 +20,6 @@ extension ConfigurationReport {
     ]
     let lines =
       remarks.compactMap { $0 } + text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
-    return lines.map(Columns.printable).joined(separator: "\n")
+    return lines.map(\.escapedForReading).joined(separator: "\n")
   }
 }

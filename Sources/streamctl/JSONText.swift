@@ -1,4 +1,5 @@
 import Events
+import StreamRuntime
 
 /// JSON as bytes, without decoding, so that numbers keep their precision. Source: RFC 8259.
 enum JSONText {
@@ -47,6 +48,8 @@ enum JSONText {
     return result + [UInt8(ascii: "\n")]
   }
 
-  /// `text` in quotes. Quotes, backslashes and characters that are not printable are escaped: see `Columns.printable`.
-  static func string(_ text: String) -> String { JSONScalar.quoted(text, unescaped: Columns.isHarmless) }
+  /// `text` in quotes. Quotes, backslashes and characters that are not printable are escaped, except joiners.
+  static func string(_ text: String) -> String {
+    JSONScalar.quoted(text) { !$0.isDeceptive || $0.isJoiner }
+  }
 }

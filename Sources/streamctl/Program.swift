@@ -59,7 +59,7 @@ enum Program {
     let event = try Session(arguments).value(of: name, key: key, within: timeout)
     var output = Output()
     if format == .data, Terminal.isOutput, JSONSyntax.holds(for: event.data.span) {
-      try output.write(JSONText.indented(event.data))
+      try output.write(Terminal.shown(JSONText.indented(event.data), isJSON: true))
     } else {
       try format.append(event, to: &output)
     }

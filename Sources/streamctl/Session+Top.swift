@@ -52,7 +52,7 @@ extension Session {
           let (width, height) = screen.size
           first = min(first, table.lastStart(height: height))
           var lines = table.lines(width: width, height: height, from: first)
-          if lines.count > 2 { lines[2] = String((notice.map { Columns.printable($0) } ?? Self.keys).prefix(width)) }
+          if lines.count > 2 { lines[2] = String((notice?.escapedForReading ?? Self.keys).prefix(width)) }
           try output.write(Screen.picture(lines, header: table.headerIndex).utf8)
         } else if snapshots.before != nil, !events.isEmpty {
           try output.write((table.lines() + [""]).map { $0 + "\n" }.joined().utf8)

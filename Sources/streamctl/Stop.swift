@@ -79,7 +79,7 @@ struct Stop: Error, Equatable {
 
   /// Writes one line to standard error, escaped: parts of the message are untrusted.
   static func say(_ message: String) {
-    let line = Array("streamctl: \(Columns.printable(message))\n".utf8)
+    let line = Array("streamctl: \(message.escapedForReading)\n".utf8)
     _ = unsafe write(STDERR_FILENO, line, line.count)
   }
 

@@ -1,5 +1,6 @@
 import FoundationEssentials
 import StreamProtocol
+import StreamRuntime
 
 /// The outcome of `check`: one line, and the exit code of a monitoring plug-in. Source of the codes and of the line's form:
 /// Monitoring Plugins, "Development Guidelines", which Nagios, Icinga and others read.
@@ -63,7 +64,7 @@ struct StreamCheck: Equatable {
   /// The line for a person and a monitoring system: `OK: quotes is running, fresh 1.2s ago | age=1.234s;;30`.
   var text: String {
     // A vertical bar separates the figures.
-    let line = Columns.printable("\(verdict.word): \(reason)").replacing("|", with: "/")
+    let line = "\(verdict.word): \(reason)".escapedForReading.replacing("|", with: "/")
     let limit = maxAge.map { ";;\(Self.seconds($0.wholeMicroseconds))" } ?? ""
     return line + (age.map { " | age=\(Self.seconds(Int(clamping: $0)))s\(limit)" } ?? "") + "\n"
   }

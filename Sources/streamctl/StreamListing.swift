@@ -85,7 +85,7 @@ enum Columns {
   /// Every line ends with its last column's text, without padding.
   /// - Parameter states: the column that has states, in colors if the terminal shows them.
   static func text(_ lines: [[String]], statesAt states: Int? = nil) -> String {
-    let lines = lines.map { $0.map(printable) }
+    let lines = lines.map { $0.map(\.escapedForReading) }
     let states = Terminal.hasColors ? states : nil
     let widths = (lines.first ?? []).indices.map { column in lines.map { $0[column].count }.max() ?? 0 }
     return lines.map { line in
@@ -97,29 +97,6 @@ enum Columns {
       while text.last == " " { text.removeLast() }
       return text + "\n"
     }.joined()
-  }
-
-  /// Text in which characters that control a terminal, break a line or change the writing direction are escaped in
-  /// Swift's notation: names and messages are untrusted.
-  static func printable(_ text: String) -> String {
-    var result = ""
-    for scalar in text.unicodeScalars {
-      if isHarmless(scalar) {
-        result.unicodeScalars.append(scalar)
-      } else {
-        result += scalar.escaped(asASCII: true)
-      }
-    }
-    return result
-  }
-
-  /// Whether a character neither controls a terminal, nor breaks a line or changes the writing direction.
-  static func isHarmless(_ scalar: Unicode.Scalar) -> Bool {
-    switch scalar.properties.generalCategory {
-    case .control, .lineSeparator, .paragraphSeparator: false
-    case .format: scalar == "\u{200C}" || scalar == "\u{200D}"  // they join letters and emoji, and move nothing
-    default: true
-    }
   }
 }
 

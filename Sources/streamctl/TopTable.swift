@@ -1,4 +1,5 @@
 import StreamProtocol
+import StreamRuntime
 
 /// The table of `top`: the streams of the last snapshot, and the rates of their counters since the previous one.
 struct TopTable {
@@ -122,13 +123,13 @@ struct TopTable {
   ///   - height: maximum lines; the last one then states how many streams are missing.
   ///   - first: the index of the first stream; a lower index is used if the last streams are then visible.
   func lines(width: Int = .max, height: Int = .max, from first: Int = 0) -> [String] {
-    let top = headlines.map(Columns.printable) + [""]
+    let top = headlines.map(\.escapedForReading) + [""]
     let start = min(first, lastStart(height: height))
     let room = room(height: height)
     let shown = rows.count <= room ? rows[...] : rows.dropFirst(start).prefix(max(0, room - 1))
     let hasKeys = rows.contains { $0.stream.keys != nil }
     let header = Self.header.filter { hasKeys || $0 != "KEYS" }
-    let cells = ([header] + shown.map { $0.cells(hasKeys: hasKeys) }).map { $0.map(Columns.printable) }
+    let cells = ([header] + shown.map { $0.cells(hasKeys: hasKeys) }).map { $0.map(\.escapedForReading) }
     var widths = header.indices.map { column in cells.map { $0[column].count }.max() ?? 0 }
     let others = widths.dropFirst().reduce(0) { $0 + $1 + 2 }
     if width < .max { widths[0] = min(widths[0], max(Self.leastNameWidth, width - others)) }

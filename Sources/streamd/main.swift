@@ -97,8 +97,8 @@ do throws(DaemonArguments.UsageError) {
       CredentialFolder.remark(on: source.unreadCredentials),
       LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration), JQTransform.remark(on: configuration),
     ]
-    for remark in remarks.compactMap(\.self) { print("\(path): \(remark)") }
-    print("\(path): \(counted(configuration.streams.count, "stream")), no errors")
+    for remark in remarks.compactMap(\.self) { print("\(path): \(remark)".escapedForTerminal) }
+    print("\(path): \(counted(configuration.streams.count, "stream")), no errors".escapedForTerminal)
   case .serve(let path): serve(path)
   }
 } catch {

@@ -293,10 +293,11 @@ static void sentences(void) {
   }
   struct peer p = connected();
   sdm_subscription *s = subscribed(&p, true, 4);
-  put_error(&p, 1, 0x201, "one\nline \xc3\xa4 \xff \xe2\x82");
+  /* a line feed, C1, two bidirectional controls, a tag */
+  put_error(&p, 1, 0x201, "one\nline\xc2\x9b\xe2\x80\xae\xe2\x81\xa6\xf3\xa0\x81\x81 \xc3\xa4 \xff \xe2\x82");
   sdm_event e;
   EQUAL(next_of(p.c, s, &e), -EIO);
-  SAYS(p.c, "one line \xc3\xa4 ? ??");
+  SAYS(p.c, "one line     \xc3\xa4 ? ??");
   sdm_subscription_unref(s);
   put_away(&p);
 }

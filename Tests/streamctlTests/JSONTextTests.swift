@@ -10,6 +10,18 @@ import Testing
     #expect(String(decoding: JSONText.indented(Array(text.utf8)), as: UTF8.self) == indented)
   }
 
+  /// Events are what others have published.
+  @Test func aTerminalIsNotControlledByEvents() {
+    func text(_ data: String) -> String { String(decoding: Terminal.escapedText(Array(data.utf8)), as: UTF8.self) }
+    func json(_ data: String) -> String { String(decoding: Terminal.escapedJSON(Array(data.utf8)), as: UTF8.self) }
+    #expect(text("a\tb\r\nc\n👩\u{200D}🔬 é") == "a\tb\r\nc\n👩\u{200D}🔬 é")
+    #expect(text("\u{1B}[2J\rx\u{9B}\u{202E}\u{0}") == #"\u{1B}[2J\rx\u{009B}\u{202E}\0"#)
+    #expect(Terminal.escapedText([0x61, 0x9B, 0x62]) == Array("a\u{FFFD}b".utf8))
+    #expect(json("{\n  \"a\": \"é\u{200D}\"\n}\n") == "{\n  \"a\": \"é\u{200D}\"\n}\n")
+    #expect(json("[\"\u{9B}2J\u{202E}\u{7F}\u{E0041}\",\n1]") == "[\"\\u009b2J\\u202e\\u007f\\udb40\\udc41\",\n1]")
+    #expect(!Terminal.isOutput || Terminal.shown([0x1B], isJSON: false) != [0x1B])
+  }
+
   @Test(
     arguments: [
       (0, "1970-01-01T00:00:00.000000Z"), (951_782_400_000_001, "2000-02-29T00:00:00.000001Z"),

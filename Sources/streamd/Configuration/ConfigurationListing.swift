@@ -1,4 +1,4 @@
-import Systemd
+import StreamRuntime
 
 /// The configuration as TOML for its readers: the values of all files with the names of the files, the defaults of other
 /// keys, and no text that may be a secret.
@@ -90,11 +90,10 @@ extension ConfigurationNode {
   /// A string in TOML, in which characters that display as something else than themselves are escaped.
   static func quoted(_ text: String) -> String {
     text.unicodeScalars.reduce(into: "\"") { result, scalar in
-      switch scalar.properties.generalCategory {
-      case .control, .format, .lineSeparator, .paragraphSeparator:
+      if scalar.isDeceptive {
         let digits = String(scalar.value, radix: 16, uppercase: true)
         result += "\\U" + String(repeating: "0", count: 8 - digits.count) + digits
-      default:
+      } else {
         if scalar == "\"" || scalar == "\\" { result += "\\" }
         result.unicodeScalars.append(scalar)
       }

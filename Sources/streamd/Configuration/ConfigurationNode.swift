@@ -1,6 +1,6 @@
 import CToml
 import FoundationEssentials
-import Systemd
+import StreamRuntime
 
 /// A value of any type in the file, and its line.
 struct ConfigurationNode: Sendable {
@@ -61,10 +61,10 @@ struct ConfigurationNode: Sendable {
     }
   }
 
-  /// At most 60 characters of a text, in quotes, without control characters.
+  /// At most 60 characters of a text, in quotes, with question marks for those that could deceive.
   static func shown(_ text: String) -> String {
     let shown = text.count > 60 ? "\(text.prefix(60))…" : text
-    return "\"\(shown.map { String($0).hasControlCharacters ? "?" : String($0) }.joined())\""
+    return "\"\(shown.map { $0.unicodeScalars.contains(where: \.isDeceptive) ? "?" : String($0) }.joined())\""
   }
 }
 
