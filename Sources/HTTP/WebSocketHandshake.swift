@@ -12,7 +12,7 @@ public enum WebSocketHandshake {
   /// Checks a request to change to WebSocket.
   ///
   /// - Returns: the value of Sec-WebSocket-Accept for a response with 101, which also needs `Upgrade: websocket` and
-  ///   `Connection: Upgrade`. Subprotocols and extensions are not accepted: the response has no field for them.
+  ///   `Connection: Upgrade`. Extensions are not accepted: the response has no field for them.
   /// - Throws: 405, 400, or 426 if the request does not ask for version 13 of WebSocket.
   public static func accept(_ head: RequestHead) throws(Rejection) -> String {
     guard head.method == .get else { throw Rejection(.methodNotAllowed, "a WebSocket is opened with GET") }
@@ -29,6 +29,12 @@ public enum WebSocketHandshake {
       throw .malformed("Sec-WebSocket-Key is not the base64 form of 16 bytes")
     }
     return accept(key: key)
+  }
+
+  /// Whether the client offers this subprotocol, which the response may then name. A browser takes no other answer to an
+  /// offer.
+  public static func isOffered(_ subprotocol: String, by head: RequestHead) -> Bool {
+    head["Sec-WebSocket-Protocol"]?.elements(separatedBy: .comma).contains { $0 == subprotocol } == true
   }
 
   /// Returns the value of Sec-WebSocket-Accept for that of Sec-WebSocket-Key: the base64 form of the SHA-1 digest of the key

@@ -425,7 +425,8 @@ import Testing
         client.request(method, "/healthz", [field])
         let response = try client.response()
         #expect(
-          response["Connection"] == nil && response.status == (method == "GET" ? 200 : method == "OPTIONS" ? 204 : 405))
+          response["Connection"] == "keep-alive" && response["Keep-Alive"] == "timeout=60"
+            && response.status == (method == "GET" ? 200 : method == "OPTIONS" ? 204 : 405))
       }
     }
   }

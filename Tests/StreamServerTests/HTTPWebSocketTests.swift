@@ -74,7 +74,9 @@ import Testing
         client.request("GET", target, handshake)
         let response = try client.response()
         #expect(response.status == 426 && response.text.contains("/rsocket"), "\(target): \(response)")
-        #expect(response["Upgrade"] == "websocket" && response["Connection"] == "Upgrade", "\(target): \(response)")
+        #expect(
+          response["Upgrade"] == "websocket" && response.fields.contains { $0 == "connection" && $1 == "Upgrade" },
+          "\(target): \(response)")
       }
       // What asks for no WebSocket, or cannot, gets what it asks for.
       for fields in [["Upgrade: h2c", "Connection: Upgrade"], ["Upgrade: websocket"]] {
@@ -83,6 +85,21 @@ import Testing
       }
       client.send("GET /streams/s HTTP/1.0\r\n" + handshake.map { $0 + "\r\n" }.joined() + "\r\n")
       #expect(try client.response().text == "A")
+    }
+  }
+
+  /// `new WebSocket(url, ["rsocket"])` takes no other answer; nor does a client that offers none.
+  @Test func theSubprotocolThatAClientOffersIsChosen() async throws {
+    try await withServer { harness in
+      for (offer, choice) in [
+        ("rsocket", "rsocket"), ("v2.example, rsocket", "rsocket"), ("RSocket", nil), ("mqtt", nil), ("", nil),
+      ] as [(String, String?)] {
+        let client = try HTTPWireClient(harness)
+        let handshake = WebSocketClient.handshake.dropLast() + "Sec-WebSocket-Protocol: \(offer)\r\n\r\n"
+        client.send(Array(handshake.utf8))
+        let head = try client.head()
+        #expect(head?.status == 101 && head?["Sec-WebSocket-Protocol"] == choice, "\(offer)")
+      }
     }
   }
 

@@ -325,7 +325,7 @@ final class HTTPConnection: Connection {
 
   /// The fields that every response has.
   func responseHead(_ status: Status, to request: HTTPRequest, keeps: Bool) -> ResponseHead {
-    ResponseHead(status, to: request, date: worker.date(), keeps: keeps)
+    ResponseHead(status, to: request, date: worker.date(), idleTime: keeps ? times.idleTime : nil)
   }
 
   /// The request in progress is answered.

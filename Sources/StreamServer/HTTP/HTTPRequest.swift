@@ -58,14 +58,16 @@ extension ResponseHead {
   ///
   /// - Parameters:
   ///   - date: the time, for the Date field.
-  ///   - keeps: whether the connection takes another request.
-  init(_ status: Status, to request: HTTPRequest, date: String, keeps: Bool) {
+  ///   - idleTime: the longest time until the next request of the connection; nil: it takes none. A client that sends one
+  ///     later may find it closed.
+  init(_ status: Status, to request: HTTPRequest, date: String, idleTime: Duration?) {
     self.init(status)
     add("Date", date)
-    if !keeps {
-      add("Connection", "close")
-    } else if !request.allowsChunks {
+    if let idleTime {
       add("Connection", "keep-alive")
+      add("Keep-Alive", "timeout=\(idleTime.components.seconds)")
+    } else {
+      add("Connection", "close")
     }
     add("X-Content-Type-Options", "nosniff")
     if let origin = request.allowedOrigin {

@@ -93,7 +93,7 @@ struct RefusalMachine {
     let request = HTTPRequest(head, allowedOrigin: try rules?.check(head))
     guard HTTPRequest.isForEvents(head) else { return answer(to: request, accepted: head.method == .post ? 0 : nil) }
     let body = ServerSentEvents.retryLater(unavailable)
-    var response = ResponseHead(.ok, to: request, date: date, keeps: false)
+    var response = ResponseHead(.ok, to: request, date: date, idleTime: nil)
     response.addFields(ofEventsAs: EventEncoding.Format.serverSentEvents.mediaType)
     return Self.bytes(of: response, body, to: request)
   }
@@ -101,7 +101,7 @@ struct RefusalMachine {
   private func answer(_ rejection: Rejection, accepted: UInt64? = nil, to request: HTTPRequest) -> [UInt8] {
     var problem = Problem(rejection)
     problem.accepted = accepted
-    var response = ResponseHead(rejection.status, to: request, date: date, keeps: false)
+    var response = ResponseHead(rejection.status, to: request, date: date, idleTime: nil)
     response.add("Content-Type", Problem.mediaType)
     response.addFields(of: rejection)
     return Self.bytes(of: response, problem.body, to: request)

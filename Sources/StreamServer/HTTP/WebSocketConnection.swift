@@ -132,6 +132,7 @@ extension HTTPConnection {
     response.add("Upgrade", "websocket")
     response.add("Connection", "Upgrade")
     response.add("Sec-WebSocket-Accept", accept)
+    if WebSocketHandshake.isOffered("rsocket", by: head) { response.add("Sec-WebSocket-Protocol", "rsocket") }
     response.append(to: &handshake)
   }
 }

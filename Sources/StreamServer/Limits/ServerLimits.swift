@@ -142,7 +142,7 @@ public struct ServerLimits: Equatable, Sendable {
 
 /// The times of clients that speak HTTP; tests shorten them.
 struct HTTPTimes: Equatable {
-  /// The longest time between two requests.
+  /// The longest time between two requests, in whole seconds.
   var idleTime = Duration.seconds(60)
   /// The longest time in which a client neither sends nor reads more of the exchange in progress.
   var stallTime = Duration.seconds(30)
