@@ -4,7 +4,7 @@ import Glibc
 /// Non-blocking UDP sockets.
 public enum UDPSocket {
   /// Receives the datagrams that arrive at an address, or at a multicast group, which is joined on the interface that the
-  /// system selects. An IPv6 socket receives only IPv6. Several sockets can receive at one group.
+  /// system selects. The address `::` includes IPv4. Several sockets can receive at one group.
   ///
   /// - Throws: the call that failed, with the address.
   public static func listen(on address: InternetAddress) throws(SystemError) -> OwnedDescriptor {
@@ -16,7 +16,10 @@ public enum UDPSocket {
     _ = count_dropped_datagrams(raw)
     var on: CInt = 1
     let size = socklen_t(MemoryLayout<CInt>.size)
-    if address.isIPv6 { unsafe setsockopt(raw, CInt(IPPROTO_IPV6), IPV6_V6ONLY, &on, size) }
+    if address.isIPv6 {
+      var isAlone: CInt = address.host == "::" ? 0 : 1  // whatever the system's default is
+      unsafe setsockopt(raw, CInt(IPPROTO_IPV6), IPV6_V6ONLY, &isAlone, size)
+    }
     if address.isMulticast { unsafe setsockopt(raw, SOL_SOCKET, SO_REUSEADDR, &on, size) }
     guard unsafe address.withSocketAddress({ unsafe bind(raw, $0, $1) }) == 0 else {
       throw SystemError("bind", subject)

@@ -16,7 +16,36 @@ protocol EventSplitter: Sendable {
   mutating func end(into events: inout EventBatch) throws(EventTooLong)
 }
 
-/// One event per line, as in NDJSON. Lines end with LF or CRLF. Lines of white space, which servers send as keep-alives, are
+/// How lines end.
+public struct LineEnd: Sendable, Equatable {
+  /// What a CR before the last byte is.
+  enum CarriageReturn { case optional, required, ofLine }
+
+  let byte: UInt8
+  let carriageReturn: CarriageReturn
+
+  /// With LF or CRLF.
+  public static let automatic = LineEnd(byte: 0x0A, carriageReturn: .optional)
+
+  private init(byte: UInt8, carriageReturn: CarriageReturn) {
+    (self.byte, self.carriageReturn) = (byte, carriageReturn)
+  }
+
+  /// - Parameter text: `cr`, `lf`, `crlf`, or a character up to U+00FF, which stands for the byte with its number.
+  public init?(_ text: String) {
+    switch text {
+    case "cr": self.init(byte: 0x0D, carriageReturn: .ofLine)
+    case "lf": self.init(byte: 0x0A, carriageReturn: .ofLine)
+    case "crlf": self.init(byte: 0x0A, carriageReturn: .required)
+    case _ where text.unicodeScalars.count == 1:
+      guard let byte = text.unicodeScalars.first.flatMap({ UInt8(exactly: $0.value) }) else { return nil }
+      self.init(byte: byte, carriageReturn: .ofLine)
+    default: return nil
+    }
+  }
+}
+
+/// One event per line, as in NDJSON. Lines end with LF or CRLF, or as `end` says. Lines of white space, which servers send as keep-alives, are
 /// skipped, and so is a byte order mark before the first line. A last line without line end is an event if the response was
 /// complete.
 struct LineSplitter: EventSplitter {
@@ -28,14 +57,22 @@ struct LineSplitter: EventSplitter {
   private var droppedCount = 0
   /// Whether the last line so far was left out, and none that is an event has followed.
   private(set) var endsWithDroppedLine = false
+  private let end: LineEnd
   private var line: [UInt8] = []
+  /// The bytes of the current line.
+  private(set) var unendedByteCount = 0
+  /// The last one of the current line; 0: it has none.
+  private var lastByte: UInt8 = 0
   private var isFirstLine = true
   /// Whether the current line is left out.
   private var isDropping = false
 
-  init(maximumBytes: Int, dropsLongLines: Bool = false) {
-    (self.maximumBytes, self.dropsLongLines) = (maximumBytes, dropsLongLines)
+  init(maximumBytes: Int, end: LineEnd = .automatic, dropsLongLines: Bool = false) {
+    (self.maximumBytes, self.end, self.dropsLongLines) = (maximumBytes, end, dropsLongLines)
   }
+
+  /// Whether the current line has a CR, as far as it is there.
+  var hasCarriageReturn: Bool { line.contains(0x0D) }
 
   mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = unsafe bytes
@@ -43,8 +80,7 @@ struct LineSplitter: EventSplitter {
       if line.isEmpty, !isFirstLine, !isDropping, unsafe rest.first?.isWhiteSpace == true {
         unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(try blankLines(rest))...])
       }
-      guard let start = rest.baseAddress, let end = unsafe memchr(start, 0x0A, rest.count) else { break }
-      let count = unsafe UnsafeRawPointer(end) - start
+      guard let count = unsafe byteCount(before: rest) else { break }
       let piece = unsafe UnsafeRawBufferPointer(rebasing: rest[..<count])
       if line.isEmpty, !isDropping {
         try unsafe take(piece, into: &events)  // copied once, into the batch
@@ -52,9 +88,25 @@ struct LineSplitter: EventSplitter {
         try unsafe append(piece)
         try takeLine(into: &events)
       }
+      lastByte = 0
       unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[(count + 1)...])
     }
+    if let last = unsafe rest.last { lastByte = last }
     try unsafe append(rest)
+  }
+
+  /// The number of bytes before the last byte of the next line end; nil: there is none.
+  private func byteCount(before bytes: UnsafeRawBufferPointer) -> Int? {
+    guard let start = bytes.baseAddress else { return nil }
+    var index = 0
+    while let found = unsafe memchr(start + index, CInt(end.byte), bytes.count - index) {
+      index = unsafe UnsafeRawPointer(found) - start
+      guard end.carriageReturn == .required, unsafe (index > 0 ? bytes[index - 1] : lastByte) != 0x0D else {
+        return index
+      }
+      index += 1
+    }
+    return nil
   }
 
   mutating func end(into events: inout EventBatch) throws(EventTooLong) { try takeLine(into: &events) }
@@ -70,8 +122,8 @@ struct LineSplitter: EventSplitter {
     var start = 0
     for index in bytes.indices {
       let byte = unsafe bytes[index]
-      if byte == 0x0A {
-        let hasCR = unsafe index > start && bytes[index - 1] == 0x0D
+      let hasCR = unsafe end.carriageReturn != .ofLine && index > start && bytes[index - 1] == 0x0D
+      if byte == end.byte, hasCR || end.carriageReturn != .required {
         guard dropsLongLines || index - start - (hasCR ? 1 : 0) <= maximumBytes else {
           throw EventTooLong(maximumBytes: maximumBytes)
         }
@@ -84,6 +136,7 @@ struct LineSplitter: EventSplitter {
   }
 
   private mutating func append(_ bytes: UnsafeRawBufferPointer) throws(EventTooLong) {
+    unendedByteCount += bytes.count
     guard !isDropping else { return }
     // Bytes that may not belong to the event: a CR before the line's end, and a byte order mark.
     guard line.count + bytes.count - (isFirstLine ? 4 : 1) <= maximumBytes else {
@@ -103,6 +156,7 @@ struct LineSplitter: EventSplitter {
   }
 
   private mutating func takeLine(into events: inout EventBatch) throws(EventTooLong) {
+    unendedByteCount = 0
     guard !isDropping else {
       (isDropping, isFirstLine) = (false, false)
       return
@@ -116,12 +170,12 @@ struct LineSplitter: EventSplitter {
     if let failure { throw failure }
   }
 
-  /// - Parameter bytes: a line without its LF.
+  /// - Parameter bytes: a line without the last byte of its end.
   private mutating func take(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var text = unsafe bytes[...]
     if isFirstLine { unsafe text = unsafe text.withoutByteOrderMark }
     isFirstLine = false
-    if unsafe text.last == 0x0D { unsafe text = unsafe text.dropLast() }
+    if end.carriageReturn != .ofLine, unsafe text.last == 0x0D { unsafe text = unsafe text.dropLast() }
     guard unsafe text.count <= maximumBytes else { return try refuse() }
     guard unsafe !text.isWhiteSpace else { return }
     unsafe events.append(UnsafeRawBufferPointer(rebasing: text))

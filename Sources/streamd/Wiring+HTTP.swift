@@ -10,7 +10,8 @@ extension HTTPConfiguration {
       url: http.url, timeout: http.timeout, maximumBodyBytes: stream.maxBodyBytes(http),
       headers: http.headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
       query: http.query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
-      unixSocket: http.unixSocket, route: HTTPRoute(http.settings.proxy), trust: HTTPTrust(http.settings),
+      unixSocket: http.unixSocket, route: HTTPRoute(http.settings.proxy),
+      trust: HTTPTrust(http.settings, http.serverName),
       redirects: http.settings.redirects,
       retry: Backoff(stream.retry), userAgent: http.settings.userAgent ?? "streamd/\(Version.current)")
     switch http.authorization {
@@ -42,7 +43,8 @@ extension Configuration.HTTP {
       ).eraseToAnyPublisher()
     case .stream(let format, let idleTimeout):
       return HTTPStream(
-        request, format: format, form: eventForm, idleTimeout: idleTimeout, resumption: streamed, handover: handover,
+        request, format: format, form: eventForm, lineEnd: LineEnd(of: end), idleTimeout: idleTimeout,
+        resumption: streamed, handover: handover,
         refresh: refresh, on: thread, progress: progress, report: report
       ).eraseToAnyPublisher()
     }
@@ -68,18 +70,19 @@ extension LineConfiguration {
   init(_ socket: Configuration.Socket, of stream: Configuration.Stream) {
     switch socket.address {
     case .tcp(let host, let port):
-      self.init(.tcp(host: host, port: port, tls: socket.tls ? HTTPTrust(socket.settings) : nil))
+      self.init(.tcp(host: host, port: port, tls: socket.tls ? HTTPTrust(socket.settings, socket.serverName) : nil))
     case .unix(let path): self.init(.unix(path))
     case .udp(let address): self.init(.udp(address))
     }
     (messages, hasLines) = (socket.messages.map(\.content), socket.hasLines)
     (maximumEventBytes, idleTimeout) = (stream.maximumLineBytes(socket.maxBodyBytes), socket.idleTimeout)
-    retry = Backoff(stream.retry)
+    (lineEnd, retry) = (LineEnd(of: socket.end), Backoff(stream.retry))
   }
 
   init(_ serial: Configuration.Serial, of stream: Configuration.Stream) {
     self.init(.serial(serial.settings))
     (messages, retry) = (serial.messages.map(\.content), Backoff(stream.retry))
+    lineEnd = LineEnd(of: serial.end)
     maximumEventBytes = stream.maximumLineBytes(serial.maxBodyBytes)
   }
 }
@@ -114,12 +117,12 @@ extension HTTPLogin {
 }
 
 extension HTTPTrust {
-  fileprivate init(_ settings: Configuration.HTTPSettings) {
+  fileprivate init(_ settings: Configuration.HTTPSettings, _ serverName: String?) {
     self.init(
       authorities: settings.authorities,
       identity: settings.identity.map {
         HTTPIdentity(certificate: $0.certificate, key: $0.key, passphrase: $0.passphrase?.content)
-      })
+      }, serverName: serverName)
   }
 }
 

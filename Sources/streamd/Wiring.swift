@@ -74,6 +74,7 @@ extension ProgramConfiguration {
     self.init(
       command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
       maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
+    lineEnd = LineEnd(of: exec.end)
   }
 }
 

@@ -31,6 +31,24 @@ private let cuts = [1, 2, 3, 7, 1000]
     #expect(try events("", cutAt: size, splitter).isEmpty)
   }
 
+  @Test(arguments: cuts) func linesEndAsConfigured(size: Int) throws {
+    for (end, text, expected) in [
+      ("cr", "a\rb\n c\r\r \rd", ["a", "b\n c", "d"]), ("lf", "a\r\nb\n\r\n\nc", ["a\r", "b", "c"]),
+      ("crlf", "a\nb\r\n\r\nc\rd\r\n \n\r\r\ne\n", ["a\nb", "c\rd", "e\n"]),
+      (";", "a;;b\r\n; ;c", ["a", "b\r\n", "c"]),
+      ("\u{3}", "a\u{3}b\u{3}", ["a", "b"]),
+    ] {
+      let splitter = LineSplitter(maximumBytes: 6, end: try #require(LineEnd(end)))
+      #expect(try events(text, cutAt: size, splitter) == expected, "\(end)")
+      #expect(throws: EventTooLong(maximumBytes: 6)) { try events("1234567", cutAt: size, splitter) }
+    }
+    let dropping = LineSplitter(maximumBytes: 2, end: try #require(LineEnd("crlf")), dropsLongLines: true)
+    #expect(try events("123\n4\r5\r\nab\r\n1234567890\r\ncd\r\n", cutAt: size, dropping) == ["ab", "cd"])
+    let bytes = LineSplitter(maximumBytes: 6, end: try #require(LineEnd("\u{ff}")))
+    #expect(try events([0x61, 0xff, 0x62, 0xff], cutAt: size, bytes).0 == ["a", "b"])
+    for text in ["", "CR", "\u{100}", "ab", "\r\n"] { #expect(LineEnd(text) == nil) }
+  }
+
   @Test(arguments: cuts) func aByteOrderMarkAndLinesOfWhiteSpaceAreNoEvents(size: Int) throws {
     let splitter = LineSplitter(maximumBytes: 4)
     #expect(

@@ -321,6 +321,81 @@ import Testing
     #expect(sentence?.hasPrefix(expected) == true, "\(sentence ?? "")")
   }
 
+  @Test func theNameInACertificateMayBeAnother() async throws {
+    let upstream = try Upstream.shared.get()
+    let origin = try HTTPURL(upstream.trustedURL("/")).origin
+    let (host, port) = (origin.host, try #require(UInt16(origin.port)))
+    func trust(_ name: String) -> HTTPTrust { HTTPTrust(authorities: upstream.file("authority.pem"), serverName: name) }
+    let key = uniqueKey()
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(.tcp(host: host, port: port, tls: trust("device.test")), on: thread) {
+        $0.messages = ["GET /count/\(key) HTTP/1.0\r\n\r\n"]
+      }.subscribe(taker)
+      #expect(await taker.next(1)[0].hasPrefix("HTTP/1.1 200 OK"))
+      taker.cancel()
+      let name = try await thread.lastHeaders(key, at: upstream)["sni"]
+      #expect(name == "device.test")
+    }
+    let sentence = try await failure(.tcp(host: host, port: port, tls: trust("other.test")))
+    #expect(sentence?.contains("other.test") == true, "\(sentence ?? "")")
+  }
+
+  @Test func bytesWithoutALineEndAreReportedUntilOneComes() async throws {
+    let listener = try unixListener()
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(unix, on: thread).subscribe(taker)
+      let peer = try await listener.accept()
+      try await peer.send(String(repeating: "12.5\r", count: 400))
+      let waiting = SourceReport.waiting(
+        "more than 1 KiB came without a line end: lines that end with CR need end = \"cr\"")
+      try await until { reports.withLock { $0.contains(waiting) } }
+      try await peer.send("\n")
+      _ = await taker.next(1)
+      try await until { reports.withLock { $0.last } == .recovered(afterFailures: 0) }
+      taker.cancel()
+    }
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(unix, on: thread) { $0.lineEnd = LineEnd("cr") ?? .automatic }.subscribe(taker)
+      let peer = try await listener.accept()
+      try await peer.send("12.5\r13")
+      #expect(await taker.next(1) == ["12.5"])
+      taker.cancel()
+    }
+  }
+
+  /// A sensor may have either kind of address.
+  @Test func datagramsOfIPv4ArriveAtTheAddressOfAll() async throws {
+    var free: InternetAddress?
+    do {  // other tests have the unique addresses' port
+      let socket = OwnedDescriptor(Glibc.socket(AF_INET, CInt(SOCK_DGRAM.rawValue), 0))
+      var any = sockaddr_in()
+      any.sin_family = sa_family_t(AF_INET)
+      withUnsafePointer(to: &any) { pointer in
+        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          _ = bind(socket.raw, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+        }
+      }
+      free = SocketName.text(of: socket.raw).flatMap { InternetAddress($0) }
+    }
+    let port = try #require(free?.port)
+    let (all, target) = (
+      try #require(InternetAddress("[::]:\(port)")), try #require(InternetAddress("127.0.0.1:\(port)"))
+    )
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(.udp(all), on: thread) { $0.hasLines = false }.subscribe(taker)
+      let sender = try DatagramSender(to: target)
+      try await until {
+        sender.send("a")
+        return taker.count > 0
+      }
+      taker.cancel()
+    }
+  }
+
   @Test func aDatagramIsAnEventAndALongOneIsLeftOut() async throws {
     let address = uniqueAddress()
     try await withSourceThread { thread in

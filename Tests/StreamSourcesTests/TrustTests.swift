@@ -26,6 +26,31 @@ import Testing
     #expect(without.hasPrefix("TLS with \(try HTTPURL(url).origin.authority) failed: SSL certificate problem: "))
   }
 
+  @Test func aCertificateMayHaveAnotherNameThanTheURL() async throws {
+    try await withSourceThread { thread in
+      let authorities = trust.authorities
+      for (name, isThere) in [("device.test", true), ("other.test", false)] {
+        let url = upstream.trustedURL("/count/\(key)")
+        let fetched = try await thread.fetch(url) {
+          $0.trust = HTTPTrust(authorities: authorities, serverName: name)
+        }
+        #expect((fetched.failure == nil) == isThere, "\(name) \(fetched)")
+        #expect(isThere || fetched.failure?.contains("other.test") == true, "\(fetched)")
+      }
+      let head = try await thread.lastHeaders(key, at: upstream)
+      #expect(head["host"] == (try HTTPURL(upstream.trustedURL("/")).origin.authority) && head["sni"] == "device.test")
+      // It is the name of the origin of the URL alone.
+      let elsewhere = upstream.trustedURL(Upstream.redirect("a" + key, to: upstream.mutualURL("/count/b\(key)")))
+      let identity = trust.identity
+      let away = try await thread.fetch(elsewhere) {
+        ($0.trust, $0.redirects) = (
+          HTTPTrust(authorities: authorities, identity: identity, serverName: "device.test"), .any
+        )
+      }
+      #expect(away.failure?.contains("client certificate") == true)
+    }
+  }
+
   @Test func aServerOfAnotherAuthorityIsRefused() async throws {
     let url = upstream.secureURL("/count/\(key)")
     let sentence = try #require(try await failure(url, HTTPTrust(authorities: upstream.file("authority.pem"))))

@@ -343,7 +343,8 @@ import Testing
           authorities: upstream.file("authority.pem"),
           identity: HTTPIdentity(certificate: upstream.file("client.pem"), key: upstream.file("client.key")))
       }
-      #expect(untrusted?.contains("client certificate") == true, "\(untrusted ?? "")")
+      // How a server says that it misses the certificate depends on time.
+      #expect(try untrusted != nil && upstream.count(key) == 0, "\(untrusted ?? "")")
       let taker = Taker(.unlimited)
       let other = Upstream.escaped(upstream.otherURL("/websocket/\(key)?texts=a"))
       source("to=" + other, at: upstream.url("/redirect/b\(key)"), on: thread) {

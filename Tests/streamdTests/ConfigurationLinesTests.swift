@@ -56,12 +56,14 @@ struct ConfigurationLinesTests {
       parity = "even"
       stop_bits = 2
       flow = "rts-cts"
+      end = "cr"
       send = ["x"]
       """)
     var serial = Configuration.Serial()
     serial.settings = SerialSettings(device: "/dev/ttyUSB0")
     (serial.settings.baud, serial.settings.dataBits, serial.settings.parity) = (115_200, 7, .even)
     (serial.settings.stopBits, serial.settings.flow, serial.messages) = (2, .hardware, [.plain("x")])
+    serial.end = "cr"
     #expect(configuration.streams[0].source == .serial(serial))
   }
 
@@ -97,6 +99,15 @@ struct ConfigurationLinesTests {
     (
       "address = \"udp:[ff02::1]:5\"",
       "2: streams.s.socket.address: expected no address of one link (ff02:… or fe80:…), which would need an interface"
+    ),
+    ("address = \"udp:127.0.0.1:1\"\nend = \"cr\"", "3: streams.s.socket.end: expected end only with lines"),
+    (
+      "address = \"unix:/s\"\nend = \"CR\"",
+      "3: streams.s.socket.end: expected \"cr\", \"lf\", \"crlf\", or one character up to U+00FF for that byte, got \"CR\""
+    ),
+    (
+      "address = \"tcp:h:1\"\nserver_name = \"h\"",
+      "3: streams.s.socket.server_name: expected server_name only with tls = true"
     ),
     ("address = \"unix:/s\"\nsplit = \"no\"", "3: streams.s.socket.split: expected \"lines\" or \"none\", got \"no\""),
   ]) func keysThatDoNotFitAreRefused(text: String, sentence: String) {

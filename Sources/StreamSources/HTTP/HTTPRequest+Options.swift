@@ -4,7 +4,8 @@ extension UpstreamRequest {
   /// libcurl's string options for the request; nil resets an option to its default.
   var options: [(option: CURLoption, value: String?)] {
     var options: [(CURLoption, String?)] = [
-      (CURLOPT_URL, url.string), (CURLOPT_PROTOCOLS_STR, "http,https"), (CURLOPT_USERAGENT, userAgent),
+      (CURLOPT_URL, tlsName.map { url.replacingHost(by: $0) } ?? url.string), (CURLOPT_PROTOCOLS_STR, "http,https"),
+      (CURLOPT_USERAGENT, userAgent),
       (CURLOPT_COOKIEFILE, ""),  // no file: keeps the cookies of this fetch in memory
       (CURLOPT_COOKIE, cookies),
     ]
@@ -27,6 +28,12 @@ extension UpstreamRequest {
     }
     return options + wayOptions
   }
+
+  /// The name in the place of that of the URL, whose server stays the same.
+  var tlsName: String? { url.origin.scheme == "https" ? trust.serverName : nil }
+
+  /// Where to connect instead of to the host that the option has as its URL's, in libcurl's format; nil: there.
+  var connection: String? { tlsName.map { _ in "::\(url.origin.host):\(url.origin.port)" } }
 
   private var wayOptions: [(CURLoption, String?)] {
     if let unixSocket { return [(CURLOPT_UNIX_SOCKET_PATH, unixSocket), (CURLOPT_NOPROXY, "*")] }

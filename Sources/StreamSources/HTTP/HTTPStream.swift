@@ -25,6 +25,7 @@ public struct HTTPStream: Publisher, Sendable {
   fileprivate let configuration: HTTPConfiguration
   fileprivate let format: HTTPStreamFormat
   fileprivate let form: ServerSentEventForm
+  fileprivate let lineEnd: LineEnd
   fileprivate let idleTimeout: Duration?
   fileprivate let thread: SourceThread
   fileprivate let progress: @Sendable (SourceProgress) -> Void
@@ -36,6 +37,7 @@ public struct HTTPStream: Publisher, Sendable {
   /// - Parameters:
   ///   - configuration: `timeout` applies to the response's head, `maximumBodyBytes` to one event.
   ///   - form: the event made of a server-sent event.
+  ///   - lineEnd: how lines end.
   ///   - idleTimeout: a response that is being read fails after this time without a byte; nil: no limit.
   ///   - resumption: where each subscription resumes, by Last-Event-ID, and the checkpoint that each batch carries.
   ///     nil: after the last event of the previous subscription.
@@ -46,7 +48,7 @@ public struct HTTPStream: Publisher, Sendable {
   ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
-    idleTimeout: Duration? = nil,
+    lineEnd: LineEnd = .automatic, idleTimeout: Duration? = nil,
     resumption: SourceResumption? = nil, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
     on thread: SourceThread, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
     report: @escaping @Sendable (SourceReport) -> Void
@@ -54,6 +56,7 @@ public struct HTTPStream: Publisher, Sendable {
     self.configuration = configuration
     self.format = format
     self.form = form
+    self.lineEnd = lineEnd
     self.idleTimeout = idleTimeout
     self.thread = thread
     self.resumption = format == .serverSentEvents ? resumption : nil
@@ -166,7 +169,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       var request = try source.configuration.request(nil)
       request.isEndless = true
       switch source.format {
-      case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes)
+      case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes, end: source.lineEnd)
       case .serverSentEvents:
         splitter = ServerSentEventSplitter(
           maximumBytes: source.configuration.maximumBodyBytes, form: source.form, lastEventID: source.memory.lastEventID

@@ -6,10 +6,15 @@ public struct HTTPTrust: Sendable, Equatable {
   /// The client certificate, sent only to the origin of the source's URL, whatever the redirects.
   public var identity: HTTPIdentity?
 
+  /// The name that the server's certificate must have, and that is sent as the one it is asked for (SNI); nil: that of the
+  /// URL. Only for the origin of the source's URL.
+  public var serverName: String?
+
   /// By default trusts the system's authorities and sends no certificate.
-  public init(authorities: String? = nil, identity: HTTPIdentity? = nil) {
+  public init(authorities: String? = nil, identity: HTTPIdentity? = nil, serverName: String? = nil) {
     self.authorities = authorities
     self.identity = identity
+    self.serverName = serverName
   }
 }
 

@@ -126,6 +126,19 @@ struct HTTPURL: Equatable, Sendable {
     self.string = string
   }
 
+  /// The URL with another host.
+  func replacingHost(by name: String) -> String {
+    guard let url = unsafe curl_url() else { return string }
+    defer { unsafe curl_url_cleanup(url) }
+    var bytes: UnsafeMutablePointer<CChar>?
+    guard unsafe curl_url_set(url, CURLUPART_URL, string, 0) == CURLUE_OK,
+      unsafe curl_url_set(url, CURLUPART_HOST, name, 0) == CURLUE_OK,
+      unsafe curl_url_get(url, CURLUPART_URL, &bytes, 0) == CURLUE_OK, let bytes = unsafe bytes
+    else { return string }
+    defer { unsafe curl_free(bytes) }
+    return unsafe String(cString: bytes)
+  }
+
   /// The URL of a request for a WebSocket. `ws:` and `wss:` become `http:` and `https:`, which have the same forms, ports
   /// and origins; anything else stays.
   static func ofHandshake(_ url: [UInt8]) -> [UInt8] {

@@ -52,6 +52,7 @@ import StreamRuntime
   private var began = ContinuousClock.now
   private var easy: UnsafeMutableRawPointer?
   private var headerList: UnsafeMutablePointer<curl_slist>?
+  private var connectionList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   private var hop: HTTPURL
   /// The cookies that other origins than the hop's have set, in libcurl's format. They live as long as this transfer,
@@ -284,8 +285,7 @@ import StreamRuntime
       unsafe client?.remove(easy)
       unsafe curl_easy_cleanup(easy)
     }
-    unsafe curl_slist_free_all(headerList)
-    unsafe headerList = nil
+    freeLists()
     stopTimers()
     leaveHost()
   }
@@ -327,15 +327,25 @@ import StreamRuntime
     }
   }
 
-  private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
+  private func freeLists() {
     unsafe curl_slist_free_all(headerList)
-    unsafe headerList = nil
+    unsafe curl_slist_free_all(connectionList)
+    unsafe (headerList, connectionList) = (nil, nil)
+  }
+
+  private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
+    freeLists()
     let sent = request.sent(to: hop)
     for line in sent.headerLines {
       guard let list = unsafe curl_slist_append(headerList, line.map { CChar(bitPattern: $0) } + [0]) else {
         return false
       }
       unsafe headerList = unsafe list
+    }
+    if let connection = sent.connection {
+      unsafe connectionList = unsafe curl_slist_append(nil, connection)
+      guard unsafe connectionList != nil else { return false }
+      unsafe curl_easy_set_pointer(easy, CURLOPT_CONNECT_TO, connectionList)
     }
     for (option, value) in sent.options {
       guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }

@@ -87,6 +87,9 @@ struct UpstreamRequest: Equatable, Sendable {
     func add(_ name: String, _ value: FieldValue?) {
       if let value, !value.bytes.isEmpty { lines.append(Array("\(name): ".utf8) + value.bytes) }
     }
+    if tlsName != nil, !sent.contains(where: { $0.name.lowercased() == "host" }) {
+      add("Host", FieldValue(Array(url.origin.authority.utf8)))
+    }
     for field in offer?.fields ?? [] { add(field.name, FieldValue(Array(field.value.utf8))) }
     // Without these fields, which libcurl adds to a request that is followed by other bytes.
     if offer != nil { lines += [Array("Expect:".utf8), Array("Transfer-Encoding:".utf8)] }

@@ -9,6 +9,8 @@ public struct LineConfiguration: Sendable, Equatable {
   /// Whether an event is a line. If not, it is a message, and the place must have messages: `.udp`, or `.unix` with a
   /// socket of sequenced packets.
   public var hasLines = true
+  /// How lines end, besides the end of the connection.
+  public var lineEnd = LineEnd.automatic
   /// Maximum bytes of one event, at most `maximumMessageBytes` if it is a message. Longer ones are left out and reported.
   public var maximumEventBytes = 1 << 20
   /// A connection that is being read fails after this time without a byte; nil: no limit.

@@ -69,10 +69,17 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private var heardAt = Duration.zero
   /// When the demand ended; nil: there is demand.
   private var unwantedSince: Duration?
+  /// When the current line had reached `suspectLength`; nil: it has not.
+  private var unendedSince: Duration?
+  /// Whether that was reported for this connection.
+  private var hasReportedUnended = false
   private var alarm: (id: TimerID, due: Duration)?
   private var nextTurn: TimerID?
 
   /// Bytes and messages that are read in one turn.
+  /// After this number of bytes and this time a line without an end is reported: the sender may end lines in another way.
+  private static let (suspectLength, suspectTime) = (1 << 10, Duration.seconds(1))
+
   private static let (shareOfTurn, messagesPerTurn) = (HTTPClient.shareOfTurn, 256)
 
   private var settings: LineConfiguration { source.configuration }
@@ -133,13 +140,14 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     splitter = newSplitter
     unsent = settings.messages.map { Array($0.utf8)[...] }
     (mayHaveMore, heardAt, unwantedSince) = (true, now, nil)
+    (unendedSince, hasReportedUnended) = (nil, false)
     tell(machine?.answered(at: now))
     send()
     advance()
   }
 
   private var newSplitter: LineSplitter {
-    LineSplitter(maximumBytes: settings.maximumEventBytes, dropsLongLines: true)
+    LineSplitter(maximumBytes: settings.maximumEventBytes, end: settings.lineEnd, dropsLongLines: true)
   }
 
   private func close() {
@@ -298,6 +306,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   /// Ends the connection after too long a silence, or too long without demand.
   private func keepTime() {
     guard port != nil else { return }
+    noteUnendedLine()
     if isWanted {
       if unwantedSince != nil { (unwantedSince, heardAt) = (nil, now) }
     } else if unwantedSince == nil {
@@ -310,6 +319,20 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
       guard now < heardAt + limit else { return ended(HTTPFailure("no data within \(limit.wholeMilliseconds) ms")) }
       awake(at: heardAt + limit)
     }
+  }
+
+  private func noteUnendedLine() {
+    guard settings.hasLines, splitter.unendedByteCount >= Self.suspectLength else {
+      unendedSince = nil
+      return
+    }
+    let due = (unendedSince ?? now) + Self.suspectTime
+    unendedSince = due - Self.suspectTime
+    guard !hasReportedUnended else { return }
+    guard now >= due else { return awake(at: due) }
+    hasReportedUnended = true
+    let hint = splitter.hasCarriageReturn ? "lines that end with CR need end = \"cr\"" : "end says how lines end"
+    tell(machine?.waits("more than 1 KiB came without a line end: \(hint)"))
   }
 
   private func awake(at due: Duration) {

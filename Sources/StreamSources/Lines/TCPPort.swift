@@ -13,6 +13,7 @@ import StreamRuntime
   private let client: HTTPClient
   private let request: UpstreamRequest
   private var easy: UnsafeMutableRawPointer?
+  private var connectionList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   private var completed: ((HTTPFailure?) -> Void)?
   private(set) var descriptor: CInt = -1
@@ -32,6 +33,7 @@ import StreamRuntime
   }
 
   deinit {
+    unsafe curl_slist_free_all(connectionList)
     unsafe errorBuffer.deallocate()
   }
 
@@ -57,6 +59,11 @@ import StreamRuntime
   }
 
   private func configure(_ easy: UnsafeMutableRawPointer) -> Bool {
+    if let connection = request.connection {
+      unsafe connectionList = unsafe curl_slist_append(nil, connection)
+      guard unsafe connectionList != nil else { return false }
+      unsafe curl_easy_set_pointer(easy, CURLOPT_CONNECT_TO, connectionList)
+    }
     for (option, value) in request.options {
       guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }

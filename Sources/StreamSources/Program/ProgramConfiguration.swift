@@ -8,6 +8,8 @@ public struct ProgramConfiguration: Sendable, Equatable {
   public var environment: [String: String]
   /// Maximum bytes of one line of output, without its line end.
   public var maximumLineBytes: Int
+  /// How lines end, besides the end of the output.
+  public var lineEnd = LineEnd.automatic
   /// The delay after failures; its minimum also applies between a successful run and the next.
   public var retry: Backoff
   /// The time to exit after SIGTERM before SIGKILL, and after the program closed its output. Short, because a new

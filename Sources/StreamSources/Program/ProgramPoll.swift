@@ -126,7 +126,7 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
 
   private func run() {
     output = []
-    splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes)
+    splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes, end: configuration.lineEnd)
     timeLeft = source.timeout
     start()
     watchTime()

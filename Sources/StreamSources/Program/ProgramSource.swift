@@ -72,7 +72,7 @@ private final class RestartedProgram: ProgramSubscription<RestartMachine>, @unch
     case .rest: break
     case .wait(let due): wait(until: due)
     case .begin:
-      splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes)
+      splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes, end: configuration.lineEnd)
       start()
     }
   }

@@ -37,11 +37,14 @@ extension Configuration.Stream {
     case .http(let http): fields += Self.definition(of: http)
     case .webSocket(let socket): fields += Self.definition(of: socket)
     case .socket(let socket): fields += Self.definition(of: socket)
-    case .serial(let serial): fields.append(("serial.device", serial.settings.device))
+    case .serial(let serial):
+      fields.append(("serial.device", serial.settings.device))
+      if let end = serial.end { fields.append(("serial.end", end)) }
     case .exec(let exec):
       fields += exec.command.map { ("exec.command", $0) }
       fields += Self.definition(of: exec.environment, "exec.environment")
       if let bytes = exec.maxLineBytes, bytes != 1 << 20 { fields.append(("exec.max_line", "\(bytes)")) }
+      if let end = exec.end { fields.append(("exec.end", end)) }
       if let every = exec.every {
         fields.append(("exec.every", every.definition))
         if exec.hasLines { fields.append(("exec.stream", "lines")) }
@@ -75,6 +78,7 @@ extension Configuration.Stream {
     case .poll(let every): fields.append(("http.every", every.definition))
     case .stream(let format, _): fields.append(("http.stream", format.rawValue))
     }
+    if let end = http.end { fields.append(("http.end", end)) }
     if http.eventForm != .data { fields.append(("http.sse", http.eventForm.rawValue)) }
     return fields + requestDefinition(of: http)
   }
@@ -98,6 +102,7 @@ extension Configuration.Stream {
   private static func definition(of socket: Configuration.Socket) -> [Field] {
     var fields: [Field] = [("socket.address", socket.address.text)]
     fields += socket.messages.flatMap { definition(of: $0, "socket.send") }
+    if let end = socket.end { fields.append(("socket.end", end)) }
     if let split = socket.split { fields.append(("socket.split", split.rawValue)) }
     if let bytes = socket.maxBodyBytes, bytes != 1 << 20 { fields.append(("socket.max_body", "\(bytes)")) }
     return fields

@@ -14,6 +14,8 @@ extension Configuration {
     var maxBodyBytes: Int?
     /// The form of the event that a server-sent event becomes; only for responses with such events.
     var eventForm = ServerSentEventForm.data
+    /// How lines end; as in the file. `nil`: with LF or CRLF.
+    var end: String?
     /// The headers of a request, in the order of the file. Values here and in `query` have at most 8192 bytes and no
     /// control characters.
     var headers: [NamedValue] = []
@@ -23,6 +25,8 @@ extension Configuration {
     var authorization: Authorization?
     /// Path of the upstream's Unix socket, absolute, at most 107 bytes; `nil`: TCP.
     var unixSocket: String?
+    /// The name in the server's certificate; `nil`: that of the URL.
+    var serverName: String?
     var settings = HTTPSettings()
 
     /// How a response is read.
@@ -55,6 +59,11 @@ extension Configuration.HTTP: ConfigurationSection {
       .init(["url"], \.url) { $1 = $0.complete(readURL($0)) ?? $1 },
       .init(["every", "stream", "idle_timeout"], \.fetching) { $1 = $0.complete(readFetching($0)) ?? $1 },
       .init("sse", \.eventForm, .choice),
+      .init("end", \.end, .lineEnd),
+      .check { table, http in
+        if case .stream(.lines, _) = http.fetching { return }
+        table.refuse(["end"], onlyWith: "stream = \"lines\"", lacking: ["stream"])
+      },
       .check { table, http in
         if case .stream(.serverSentEvents, _) = http.fetching { return }
         table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
@@ -78,6 +87,13 @@ extension Configuration.HTTP: ConfigurationSection {
       $1.checkAuthorization($0)
     },
     .init("unix_socket", \.unixSocket, .path(upTo: 107)),
+    .init("server_name", \.serverName, .hostName),
+    .check { table, http in
+      guard http.serverName != nil, !table.isFaulty("url") else { return }
+      if !http.url.lowercased().hasPrefix("https:"), !http.url.lowercased().hasPrefix("wss:") {
+        table.addError("expected server_name only with a URL over TLS", at: "server_name")
+      }
+    },
     .init([], \.settings) { table, settings in settings = table.context.standardSettings },
     .part(\.settings),
     .check { table, http in

@@ -8,12 +8,16 @@ extension Configuration {
     /// Whether a TCP connection is encrypted, with the trust of `settings`.
     var tls = false
     var settings = HTTPSettings()
+    /// The name in the server's certificate; `nil`: that of the address.
+    var serverName: String?
     /// Texts that are sent after each opening, in order; each of at most 64 KiB, and not empty.
     var messages: [NamedValue.Value] = []
     /// `nil`: messages for datagrams, otherwise lines.
     var split: Split?
     /// Maximum bytes of an event; longer ones are dropped. `nil`: 1 MiB.
     var maxBodyBytes: Int?
+    /// How lines end; as in the file. `nil`: with LF or CRLF.
+    var end: String?
     /// `nil`: no limit.
     var idleTimeout: Duration?
 
@@ -45,6 +49,8 @@ extension Configuration {
     var settings = SerialSettings(device: "")
     /// As for a socket.
     var messages: [NamedValue.Value] = []
+    /// As for a socket.
+    var end: String?
     /// Maximum bytes of a line; longer ones are dropped. `nil`: 1 MiB.
     var maxBodyBytes: Int?
   }
@@ -56,8 +62,10 @@ extension Configuration.Socket: ConfigurationSection {
     .init("tls", \.tls, .flag),
     .init([], \.settings) { table, settings in settings = table.context.standardSettings },
     .part(\.settings, Configuration.HTTPSettings.trustKeys),
+    .init("server_name", \.serverName, .hostName),
     .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
     .init(["split"], \.split) { $1 = $0.value("split", .choice) ?? $1 },
+    .init("end", \.end, .lineEnd),
     .init(["max_body"], \.maxBodyBytes) { $1 = $0.value("max_body", .size(1...1 << 30)) ?? $1 },
     .init("idle_timeout", \.idleTimeout, .duration()),
     .check { $1.check($0) },
@@ -72,7 +80,10 @@ extension Configuration.Socket: ConfigurationSection {
     } else if tls {
       table.addError("expected tls only with an address of tcp", at: "tls")
     }
-    if !tls { table.refuse(["ca_file", "client_certificate"], onlyWith: "tls = true", lacking: ["tls"]) }
+    if !tls {
+      table.refuse(["ca_file", "client_certificate", "server_name"], onlyWith: "tls = true", lacking: ["tls"])
+    }
+    if !hasLines { table.refuse(["end"], onlyWith: "lines", lacking: ["split"]) }
     if !hasLines, let bytes = maxBodyBytes, bytes > LineConfiguration.maximumMessageBytes {
       table.expected("at most 1MiB for a message", at: "max_body")
     }
@@ -99,6 +110,7 @@ extension Configuration.Serial: ConfigurationSection {
     .init("parity", \.settings.parity, .choice),
     .init("stop_bits", \.settings.stopBits, .count(1...2)),
     .init("flow", \.settings.flow, .choice),
+    .init("end", \.end, .lineEnd),
     .init(["send"], \.messages) { $1 = $0.messages() ?? $1 },
     .init(["max_body"], \.maxBodyBytes) { $1 = $0.value("max_body", .size(1...1 << 30)) ?? $1 },
   ]
@@ -114,7 +126,8 @@ extension [Configuration.Stream] {
       case .serial(let serial): (place, keys) = (serial.settings.device, ["serial", "device"])
       case .socket(let socket):
         guard case .udp(let address) = socket.address, !address.isMulticast else { return nil }
-        (place, keys) = (socket.address.text, ["socket", "address"])
+        // `::` includes IPv4.
+        (place, keys) = (socket.address.text.replacing("udp:[::]:", with: "udp:0.0.0.0:"), ["socket", "address"])
       default: return nil
       }
       guard let owner = owners.updateValue(stream.name, forKey: place) else { return nil }
@@ -136,6 +149,18 @@ extension ConfigurationShape where Value == String {
   static var message: Self {
     text("a text of 1 to 65536 bytes") { (1...65536).contains($0.utf8.count) }
   }
+}
+
+extension ConfigurationShape where Value == String {
+  /// How lines end.
+  static var lineEnd: Self {
+    text("\"cr\", \"lf\", \"crlf\", or one character up to U+00FF for that byte") { LineEnd($0) != nil }
+  }
+}
+
+extension LineEnd {
+  /// - Parameter text: as in the file.
+  init(of text: String?) { self = text.flatMap { LineEnd($0) } ?? .automatic }
 }
 
 extension ConfigurationShape where Value == Configuration.Socket.Address {

@@ -38,6 +38,8 @@ extension Configuration {
     var every: Duration?
     /// Whether each line is an event, or, with `every`, the whole output.
     var hasLines = true
+    /// How lines end; as in the file. `nil`: with LF or CRLF.
+    var end: String?
     /// The time limit of a run, with `every`.
     var timeout = Duration.seconds(30)
     /// Maximum bytes of an output that is one event; more is a failure. `nil`: see
@@ -139,6 +141,7 @@ extension Configuration.Exec: ConfigurationSection {
       let isNamed = table.value("stream", .text("\"lines\"") { $0 == "lines" }) != nil
       hasLines = isNamed || !table.holds("every")
     },
+    .init("end", \.end, .lineEnd),
     .init("timeout", \.timeout, .duration()),
     .init("max_line", \.maxLineBytes, .size(1...1 << 30)),
     .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
@@ -149,6 +152,7 @@ extension Configuration.Exec: ConfigurationSection {
     guard table.holds("every") else {
       return table.refuse(["stream", "timeout", "max_body"], onlyWith: "every", lacking: ["every"])
     }
+    if !hasLines { table.refuse(["end"], onlyWith: "lines", lacking: ["stream"]) }
     if hasLines {
       if table.holds("max_body") {
         table.addError("expected max_line in place of max_body with stream = \"lines\"", at: "max_body")

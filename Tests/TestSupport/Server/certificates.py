@@ -12,7 +12,7 @@ def make(folder, passphrase):
     """The files by their names, all in `folder`."""
     path = lambda name: os.path.join(folder, name)
     with open(path("extensions"), "w") as file:
-        file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        file.write("subjectAltName=DNS:localhost,DNS:device.test,IP:127.0.0.1\n")
 
     def self_signed(name, subject):
         openssl("req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2",

@@ -55,6 +55,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
                 heads[key]["path"] = self.path
                 heads[key]["client"] = client_of(self.connection)
+                heads[key]["sni"] = getattr(self.connection, "asked_name", None) or "-"
                 heads[key]["peers"] = " ".join([*peers, str(self.client_address[1]) if self.client_address else "-"])
             number = counts[key]
         getattr(self, "answer_" + kind)(key, number, query)
@@ -362,6 +363,7 @@ files = certificates.make(folder.name, passphrase)
 def secured(server, name, wants_client=False):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files[name + ".pem"], files[name + ".key"])
+    context.sni_callback = lambda connection, name, _: setattr(connection, "asked_name", name)
     if wants_client:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(files["authority.pem"])
