@@ -79,9 +79,21 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private let token: @Sendable () -> String?
   private let limits: ConnectionLimits
 
-  private final class Session {
+  private final class Socket {
     let descriptor: OwnedDescriptor
     let registration: EventLoop.Registration
+
+    init(_ descriptor: consuming OwnedDescriptor, _ registration: EventLoop.Registration) {
+      self.descriptor = descriptor
+      self.registration = registration
+    }
+  }
+
+  private final class Session {
+    /// nil: the server's name is being looked up.
+    private(set) var socket: Socket?
+    /// Until there is a socket.
+    var connector: ServerConnector?
     var machine: ConnectionMachine
     var unwritten: ArraySlice<UInt8> = []
     var watchesWriting = false
@@ -96,15 +108,12 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     /// The time of the last received bytes, in nanoseconds on the loop's clock.
     var lastReceivedAt: UInt64
 
-    init(
-      _ descriptor: consuming OwnedDescriptor, _ registration: EventLoop.Registration, setup: Setup,
-      limits: ConnectionLimits, now: UInt64
-    ) {
-      self.descriptor = descriptor
-      self.registration = registration
+    init(setup: Setup, limits: ConnectionLimits, now: UInt64) {
       machine = ConnectionMachine(connectingWith: setup, limits: limits)
       lastReceivedAt = now
     }
+
+    func connected(_ socket: Socket) { (self.socket, connector) = (socket, nil) }
 
     /// Whether descriptors may come: not before the first request that takes them.
     var admitsDescriptors = false
@@ -211,7 +220,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       if request.takesDescriptors, let session {
         session.descriptorRequestCount += 1
         session.admitsDescriptors = true
-        LocalSocket.admitDescriptors(on: session.descriptor.raw)
+        if let socket = session.socket { LocalSocket.admitDescriptors(on: socket.descriptor.raw) }
       }
       setLimit()
       request.opened(id)
@@ -233,12 +242,12 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   private func write() {
-    guard let session else { return }
+    guard let session, let socket = session.socket else { return }
     while true {
       if session.unwritten.isEmpty { session.unwritten = session.machine.takeOutput()[...] }
       guard !session.unwritten.isEmpty, !session.isWriteClosed else { break }
       let count = unsafe session.unwritten.withUnsafeBytes {
-        unsafe send(session.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
+        unsafe send(socket.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
       }
       if count >= 0 {
         session.unwritten = session.unwritten.dropFirst(count)
@@ -258,18 +267,18 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       return
     }
     let wanted = !session.unwritten.isEmpty
-    guard wanted != session.watchesWriting else { return }
+    guard wanted != session.watchesWriting, let socket = session.socket else { return }
     session.watchesWriting = wanted
-    loop.update(session.registration, for: wanted ? [.readable, .writable] : .readable)
+    loop.update(socket.registration, for: wanted ? [.readable, .writable] : .readable)
   }
 
   // MARK: Receiving
 
   private func receive() {
-    guard let session else { return }
+    guard let session, let socket = session.socket else { return }
     let failure: StreamError? = unsafe withUnsafeTemporaryAllocation(byteCount: Self.readByteCount, alignment: 16) {
       buffer in
-      let count = unsafe read(from: session, into: buffer)
+      let count = unsafe read(from: session, socket.descriptor.raw, into: buffer)
       let code = errno
       if count > 0 {
         session.lastReceivedAt = loop.now
@@ -278,23 +287,22 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       } else if count == 0 {
         return connectError(session.writeError) ?? .disconnected("the server closed the connection")
       } else if code != EAGAIN && code != EINTR {
-        return connectError(code) ?? .disconnected(SystemError("read", address.text, code: code).description)
+        return connectError(code) ?? .disconnected(SystemError("read", address.place, code: code).description)
       }
       return nil
     }
     if let failure { disconnect(failure) }
   }
 
-  private func read(from session: Session, into buffer: UnsafeMutableRawBufferPointer) -> Int {
+  private func read(from session: Session, _ raw: CInt, into buffer: UnsafeMutableRawBufferPointer) -> Int {
     guard session.admitsDescriptors else {
-      return unsafe LocalSocket.receive(session.descriptor.raw, into: buffer)
+      return unsafe LocalSocket.receive(raw, into: buffer)
     }
-    var raw: [CInt] = [-1, -1]
-    var number = CInt(raw.count)
-    let count = unsafe receive_with_descriptors(
-      session.descriptor.raw, buffer.baseAddress, buffer.count, &raw, &number)
+    var passed: [CInt] = [-1, -1]
+    var number = CInt(passed.count)
+    let count = unsafe receive_with_descriptors(raw, buffer.baseAddress, buffer.count, &passed, &number)
     let code = errno
-    if number != 0 { session.passed.append(ReceivedDescriptors(number > 0 ? Array(raw.prefix(Int(number))) : [])) }
+    if number != 0 { session.passed.append(ReceivedDescriptors(number > 0 ? Array(passed.prefix(Int(number))) : [])) }
     errno = code
     return count
   }
@@ -323,7 +331,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private func connectError(_ code: CInt?) -> StreamError? {
     guard let code, session?.hasReceived == false, [ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH].contains(code)
     else { return nil }
-    return .cannotConnect(SystemError("connect", address.text, code: code))
+    return .cannotConnect(SystemError("connect", address.place, code: code))
   }
 
   /// - Parameter bytes: those that the event's range refers to.
@@ -364,24 +372,54 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private func connectIfNeeded() throws(StreamError) {
     guard !isClosed else { throw .disconnected("the connection was closed locally") }
     guard session == nil else { return }
+    var setup = setup
+    if let token = token() { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
+    let new = Session(setup: setup, limits: limits, now: loop.now)
     do throws(SystemError) {
-      let descriptor = try address.connect()
-      let registration = try loop.register(descriptor.raw, for: .readable, handler: self)
-      var setup = setup
-      if let token = token() { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
-      session = Session(descriptor, registration, setup: setup, limits: limits, now: loop.now)
-      isRefused = false
+      if let descriptor = try address.connect() {
+        new.connected(try watched(descriptor))
+      } else if case .tcp(let host, let port) = address {
+        new.connector = ServerConnector(to: host, port: port, on: loop) { [weak self] in self?.connected($0) }
+      }
     } catch {
       throw .cannotConnect(error)
     }
+    (session, isRefused) = (new, false)
     scheduleTick(after: min(setup.keepaliveInterval, setup.maximumLifetime))
   }
+
+  private func watched(_ descriptor: consuming OwnedDescriptor) throws(SystemError) -> Socket {
+    let registration = try loop.register(descriptor.raw, for: .readable, handler: self)
+    return Socket(descriptor, registration)
+  }
+
+  /// An address of the server's name was found, and the connection made.
+  private func connected(_ result: Result<CInt, ServerConnector.Failure>) {
+    switch result {
+    case .success(let raw): connected(OwnedDescriptor(raw))
+    case .failure(.name(_)): failed(SystemError("look up", address.place, code: EHOSTUNREACH))
+    case .failure(.attempt(let error)): failed(SystemError("connect", address.place, code: error.code))
+    }
+  }
+
+  private func connected(_ descriptor: consuming OwnedDescriptor) {
+    guard let session else { return }
+    do throws(SystemError) {
+      let socket = try watched(descriptor)
+      turn { session.connected(socket) }
+    } catch {
+      failed(error)
+    }
+  }
+
+  private func failed(_ error: SystemError) { turn { disconnect(.cannotConnect(error)) } }
 
   /// Ends the session, then ends the live requests. A request made in response opens a new session.
   private func disconnect(_ error: StreamError) {
     guard let ended = session else { return }
     write()  // an ERROR frame carries the reason
-    loop.unregister(ended.registration)
+    if let socket = ended.socket { loop.unregister(socket.registration) }
+    ended.connector?.cancel()
     session = nil
     if let tick { loop.cancel(tick) }
     tick = nil

@@ -15,8 +15,9 @@ public final class StreamConnection: Sendable {
   let transport: ClientTransport
 
   /// - Parameters:
-  ///   - path: path of the Unix socket, at most 107 bytes, or an address of TCP, which is numeric or `localhost`:
-  ///     `127.0.0.1:7878`, `[::1]:7878`. `unix:` or `tcp:` may precede. First used by the first request.
+  ///   - path: path of the Unix socket, at most 107 bytes, or a host and port of TCP: `127.0.0.1:7878`, `[::1]:7878`,
+  ///     `streamd.example.org:7878`. `unix:` or `tcp:` may precede. First used by the first request; a name is looked up for
+  ///     each connection, and of its addresses the first one that answers is used.
   ///   - token: returns the token for a server over TCP, if it has one; called on the loop for each connection, so that a
   ///     new token is used after the loss of a connection.
   ///   - loop: the loop that runs the connection and delivers every value; its owner starts it. `nil`: a background
@@ -40,7 +41,8 @@ public final class StreamConnection: Sendable {
     let chosen: EventLoop
     if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
     transport = ClientTransport(
-      address: ServerAddress(path), token: token, loop: chosen, setup: setup, maximumEventBytes: maximumEventBytes)
+      address: ServerAddress(path) ?? .unix(path), token: token, loop: chosen, setup: setup,
+      maximumEventBytes: maximumEventBytes)
   }
 
   deinit {

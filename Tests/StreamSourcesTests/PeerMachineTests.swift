@@ -1,6 +1,7 @@
 import Events
 import RSocket
 import StreamProtocol
+import StreamRuntime
 import Testing
 
 @testable import StreamSources
@@ -337,25 +338,6 @@ private struct OtherStreamd {
     other.deliver(to: &machine)
     #expect(machine.takePart()?.events.largestByteCount == size)
     #expect(machine.ending?.failure == .over(size, "event"))
-  }
-
-  @Test(arguments: [
-    ("unix:/run/s.sock", "unix:/run/s.sock"), ("tcp:127.0.0.1:7878", "tcp:127.0.0.1:7878"),
-    ("tcp:[0::1]:1", "tcp:[::1]:1"), ("tcp:localhost:1", "tcp:localhost:1"),
-    ("tcp:streamd.example.org:7878", "tcp:streamd.example.org:7878"), ("unix:s", nil), ("/run/s", nil), ("tcp:h", nil),
-    ("tcp:h:0", nil), ("tcp:h:65536", nil), ("tcp:h:+1", nil), ("tcp::1", nil), ("tcp:[::1%lo]:1", nil),
-    ("tcp:a b:1", nil), ("tcp:u@h:1", nil), ("unix:/\u{7}", nil), ("tcp:::1:1", nil), ("", nil),
-  ]) func anAddressHasOneForm(text: String, form: String?) {
-    #expect(PeerAddress(text)?.description == form)
-    #expect(PeerAddress("unix:/" + String(repeating: "x", count: 107)) == nil)
-    #expect(PeerAddress("tcp:localhost:5")?.numeric?.host == "127.0.0.1")
-  }
-
-  @Test func aNameIsLookedUp() throws {
-    #expect(try PeerAddress.addresses(of: "127.0.0.1", port: 5).get().map(\.description) == ["127.0.0.1:5"])
-    let failure = PeerAddress.addresses(of: String(repeating: "x", count: 64), port: 5)
-    #expect(throws: HTTPFailure.self) { try failure.get() }
-    if case .failure(let reason) = failure { #expect(reason.sentence.contains("cannot be resolved: ")) }
   }
 }
 

@@ -18,7 +18,7 @@ import Testing
   private func source(
     _ address: String, on thread: SourceThread, _ change: (inout PeerConfiguration) -> Void = { _ in }
   ) throws -> PeerSource {
-    var configuration = PeerConfiguration(address: try #require(PeerAddress(address)), stream: "s")
+    var configuration = PeerConfiguration(address: try #require(ServerAddress(address)), stream: "s")
     configuration.retry = Backoff(first: .milliseconds(10), max: .milliseconds(20))
     change(&configuration)
     return PeerSource(configuration, resumption: SourceResumption { checkpoint.withLock { $0 } }, on: thread) {

@@ -46,9 +46,9 @@ struct ConfigurationPeerTests {
   @Test(arguments: [
     ("", 1, "streamd: expected address, such as address = \"unix:/run/other/streamd.sock\", got none"),
     (
-      "address = \"/run/s\"", 2,
+      "address = \"run/s\"", 2,
       "streamd.address: expected an address such as \"unix:/run/other/streamd.sock\" or "
-        + "\"tcp:streamd.example.org:7878\", got \"/run/s\""
+        + "\"tcp:streamd.example.org:7878\", got \"run/s\""
     ),
     ("address = \"unix:/s\"\nstream = \"a b\"", 3, "streamd.stream: expected the name of a stream, got \"a b\""),
     (

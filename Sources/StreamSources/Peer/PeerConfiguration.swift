@@ -1,8 +1,9 @@
 import StreamProtocol
+import StreamRuntime
 
 /// A stream of another streamd, and the limits.
 package struct PeerConfiguration: Sendable {
-  package var address: PeerAddress
+  package var address: ServerAddress
   /// The stream's name there; at most 255 bytes.
   package var stream: String
   /// Only events that it fits are requested; nil: all.
@@ -15,7 +16,7 @@ package struct PeerConfiguration: Sendable {
   package var batchLimit = (events: 1024, bytes: 64 << 10)
   package var retry = Backoff()
 
-  package init(address: PeerAddress, stream: String) { (self.address, self.stream) = (address, stream) }
+  package init(address: ServerAddress, stream: String) { (self.address, self.stream) = (address, stream) }
 
   /// The stream as it is named in messages: `"quotes" of tcp:192.0.2.1:7878`.
   var place: String { "\"\(stream)\" of \(address)" }

@@ -40,6 +40,8 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
   private weak var owner: (any Owner)?
   private var machine: PeerMachine
   private var socket: Socket?
+  /// While it looks for an address of the other side.
+  private var connector: ServerConnector?
   private let beganAt: Duration
   private var hasAnswered = false
   private var isOver = false
@@ -51,44 +53,29 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
   }
 
   /// Begins to connect.
-  /// - Parameter attempt: the number of attempts before. If a name has several addresses, they are tried in turn.
-  func open(attempt: Int) {
+  func open() {
     loop.assertOnLoop()
-    let address = machine.configuration.address
-    switch address {
-    case .unix(let path): connect { () throws(SystemError) in try UnixSocket.connect(to: path) }
-    case .tcp(let host, let port):
-      if let numeric = address.numeric { return connect(to: numeric) }
-      do throws(SystemError) {
-        try BackgroundThread.start(name: "look-up") { [self] in
-          let result = PeerAddress.addresses(of: host, port: port)
-          loop.execute { self.found(result, attempt) }
-        }
-      } catch {
-        finish(.init(failure: HTTPFailure("the name \(host) cannot be resolved: \(error)")))
-      }
-      proceed()
-    }
-  }
-
-  private func found(_ result: Result<[InternetAddress], HTTPFailure>, _ attempt: Int) {
-    guard !isOver else { return }
-    switch result {
-    case .success(let addresses): connect(to: addresses[attempt % addresses.count])
-    case .failure(let failure): finish(.init(failure: failure))
-    }
-  }
-
-  private func connect(to address: InternetAddress) {
-    connect { () throws(SystemError) in try TCPSocket.connect(to: address) }
-  }
-
-  private func connect(_ make: () throws(SystemError) -> OwnedDescriptor) {
     do throws(SystemError) {
-      socket = Socket(try make())
+      if let made = try machine.configuration.address.connect() {
+        socket = Socket(made)
+      } else if case .tcp(let host, let port) = machine.configuration.address {
+        connector = ServerConnector(to: host, port: port, on: loop) { [weak self] in self?.connected($0) }
+      }
       proceed()
     } catch {
       finish(failed(error.code))
+    }
+  }
+
+  private func connected(_ result: Result<CInt, ServerConnector.Failure>) {
+    connector = nil
+    guard !isOver else { return }
+    switch result {
+    case .failure(.name(let sentence)): finish(.init(failure: HTTPFailure(sentence)))
+    case .failure(.attempt(let error)): finish(failed(error.code))
+    case .success(let raw):
+      socket = Socket(OwnedDescriptor(raw))
+      proceed()
     }
   }
 
@@ -229,6 +216,8 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     owner = nil
     unwatch()
     socket = nil
+    connector?.cancel()
+    connector = nil
     if let timer { loop.cancel(timer.id) }
     timer = nil
   }

@@ -101,7 +101,7 @@ private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLi
     let machine = PeerMachine(source.configuration, after: lastID, hasLostPosition: hasLostPosition, at: now)
     let link = PeerLink(machine, on: thread.loop, owner: self)
     self.link = link
-    link.open(attempt: self.machine?.failures ?? 0)
+    link.open()
   }
 
   // MARK: PeerLink.Owner

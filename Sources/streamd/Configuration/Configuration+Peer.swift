@@ -1,11 +1,12 @@
 import StreamProtocol
+import StreamRuntime
 import StreamSources
 
 extension Configuration {
   /// A source that subscribes to a stream of another streamd.
   struct Peer: Sendable, Equatable {
     /// Its initial value, before the key is read, is no address.
-    var address = PeerAddress.unix("/")
+    var address = ServerAddress.unix("/")
     /// `nil`: the name of this stream.
     var stream: String?
     /// The filter of the events there; `nil`: all pass.
@@ -42,24 +43,26 @@ extension Configuration.Peer: ConfigurationSection {
   }
 
   /// The key of `[server]` that has the address; `nil`: none has it.
-  private static func key(of address: PeerAddress, in server: Configuration.Server) -> String? {
+  private static func key(of address: ServerAddress, in server: Configuration.Server) -> String? {
     switch address {
     case .unix(let path): return path == server.socket ? "server.socket" : nil
-    case .tcp:
-      guard let numeric = address.numeric else { return nil }
-      let isOwn = server.listen.contains { own in
-        let isAny = own.host == (numeric.isIPv6 ? "::" : "0.0.0.0") && numeric.isLoopback
-        return own.port == numeric.port && (own.host == numeric.host || isAny)
+    case .tcp(let host, let port):
+      let hosts = host == "localhost" ? ["127.0.0.1:\(port)", "[::1]:\(port)"].compactMap { InternetAddress($0) } : []
+      let isOwn = (address.numeric.map { [$0] } ?? hosts).contains { numeric in
+        server.listen.contains { own in
+          let isAny = own.host == (numeric.isIPv6 ? "::" : "0.0.0.0") && numeric.isLoopback
+          return own.port == numeric.port && (own.host == numeric.host || isAny)
+        }
       }
       return isOwn ? "server.listen" : nil
     }
   }
 }
 
-extension ConfigurationShape where Value == PeerAddress {
+extension ConfigurationShape where Value == ServerAddress {
   fileprivate static var peerAddress: Self {
     Self { node throws(Expected) in
-      guard case .string(let text) = node.value, let address = PeerAddress(text) else {
+      guard case .string(let text) = node.value, let address = ServerAddress(text) else {
         throw Expected("an address such as \"unix:/run/other/streamd.sock\" or \"tcp:streamd.example.org:7878\"")
       }
       return address
