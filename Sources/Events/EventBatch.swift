@@ -270,6 +270,19 @@ extension EventBatch: RandomAccessCollection, RangeReplaceableCollection, Expres
     return included
   }
 
+  /// The batch without its empty events, which are none.
+  ///
+  /// - Parameter isJSON: whether the events are meant to be JSON, so that white space alone is none either.
+  package func withoutEmpty(isJSON: Bool = false) -> EventBatch {
+    var hasEmpty = false
+    unsafe withUnsafeBytes(of: 0..<count) { event in
+      hasEmpty = unsafe event.isEmpty || isJSON && event.isWhiteSpace
+      return !hasEmpty
+    }
+    guard hasEmpty, stamps == nil else { return self }
+    return filter { !($0.isEmpty || isJSON && $0.isWhiteSpace) }
+  }
+
   /// Replaces a range of events by others.
   public mutating func replaceSubrange<Events: Collection>(_ range: Range<Int>, with events: Events)
   where Events.Element == [UInt8] {

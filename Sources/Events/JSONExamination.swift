@@ -68,6 +68,8 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   /// The rest of a literal, the next byte lowest.
   private var literal: UInt64 = 0
   private var depth = 0
+  /// The index of the first byte that no text has there; nil while there is none.
+  package private(set) var mistake: Int?
   /// For each open array and object, from the outermost on, a bit: 1 for an object.
   private var isObject = InlineArray<8, UInt64>(repeating: 0)
 
@@ -76,7 +78,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
 
   /// Begins with another text; the visitor stays as it is.
   package mutating func restart() {
-    (phase, index, isName, depth) = (.value, 0, false, 0)
+    (phase, index, isName, depth, mistake) = (.value, 0, false, 0, nil)
     range = 0x80...0xbf
   }
 
@@ -89,7 +91,10 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   package mutating func advance(in bytes: Span<UInt8>, by count: Int) -> Bool? {
     let end = min(bytes.count, index + min(bytes.count, count))
     let isPossible = unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: end) }
-    guard isPossible else { return false }
+    guard isPossible else {
+      mistake = index - 1
+      return false
+    }
     guard index == bytes.count else { return nil }
     return finish()
   }
@@ -107,6 +112,19 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   /// - Returns: whether they can be the beginning of a text. Once they cannot, no further call is useful.
   package mutating func continues(in bytes: Span<UInt8>) -> Bool {
     unsafe bytes.withUnsafeBytes { unsafe advance(in: $0, to: bytes.count) }
+  }
+
+  /// Whether a byte that is not white space was examined.
+  package var hasBegun: Bool { phase != .value || depth > 0 }
+
+  /// After a mistake: whether a text has ended before it.
+  package var hasEnded: Bool { phase == .afterValue && depth == 0 }
+
+  /// After a mistake: whether it is one level of nesting too many.
+  /// - Parameter byte: at the mistake.
+  package func isTooDeep(_ byte: UInt8) -> Bool {
+    depth == JSONSyntax.depthLimit && (phase == .value || phase == .firstElement)
+      && (byte == UInt8(ascii: "[") || byte == UInt8(ascii: "{"))
   }
 
   /// Whether the examined bytes are one text.

@@ -22,6 +22,11 @@ public struct MediaType: Sendable {
     }
   }
 
+  /// The parameter `charset` with small letters; nil: there is none, or it is empty.
+  public var charset: String? {
+    parameters.first { $0.name == "charset" && !$0.value.isEmpty }?.value.asciiLowercased
+  }
+
   /// Whether it is JSON, or a format in JSON (RFC 6839, section 3.1).
   public var isJSON: Bool { name == "application/json" || name.hasSuffix("+json") }
 

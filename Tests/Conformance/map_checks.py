@@ -8,7 +8,7 @@ from trial import ALL, PATIENCE_MILLISECONDS, check, must_be, numbers
 @check("map")
 def mapped_events(trial):
     """a map has the stored events and new ones, with ids, times and data of a subscription"""
-    values = [bytes(range(256)), b"", b"x" * 5000, *(value.encode() for value in numbers(20))]
+    values = [bytes(range(256)), b"y", b"x" * 5000, *(value.encode() for value in numbers(20))]
     trial.daemon.publish("roomy", *values[:-1])
     reader = trial.map("roomy", **ALL)
     mapped = reader.take(len(values) - 1)

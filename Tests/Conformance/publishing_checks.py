@@ -9,12 +9,12 @@ from trial import ALL, check, must_be, numbers, page
 
 @check()
 def publishes(trial):
-    """values become events, unchanged and in their order, also an empty one"""
+    """values become events, unchanged and in their order; an empty one is confirmed, and no event"""
     sender = trial.publisher("notes")
     values = [b"", bytes(range(256)), b"", b"grusse"]
     sender.publish(*values)
     sender.finish()
-    expect([event.data for event in trial.stored("notes", 4)] == values, "the events are others")
+    expect([event.data for event in trial.stored("notes", 2)] == [values[1], values[3]], "the events are others")
 
 
 @check()

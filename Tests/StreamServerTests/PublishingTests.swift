@@ -47,12 +47,31 @@ import Testing
       #expect(try client.receive() == complete())
       client.subscribe("p", credit: 5, id: 3)
       #expect(try client.events(1) == [[1]])
-      client.publish("p", [], id: 5)
+      client.publish("p", [2], id: 5)
       #expect(try grant(client, id: 5) > 0)
-      #expect(try client.events(1) == [[]])
+      #expect(try client.events(1) == [[2]])
       client.complete(id: 5)
       #expect(try client.receive() == complete(5))
       #expect(try client.isSilent())
+    }
+  }
+
+  /// In JSON neither is white space. Such a value has its number and its confirmation.
+  @Test(arguments: [("application/json", ["1", "2", "3"]), ("text/plain", ["1", " ", "2", "\n", "3"])])
+  func anEmptyValueIsNoEvent(type: String, expected: [String]) async throws {
+    try await withServer { harness in
+      try harness.addPublished("p") { $0.type = type }
+      let client = try WireClient.ready(harness.path)
+      client.publish("p", [])
+      _ = try grant(client, id: 1)
+      client.values(["1", "", " ", "2", "\n", ""].map { Array($0.utf8) }, id: 1)
+      client.complete(id: 1)
+      #expect(try client.receive() == complete())
+      for value in ["", "3"] { client.toss("p", Array(value.utf8), id: value.isEmpty ? 3 : 5) }
+      client.subscribe("p", credit: 9, id: 7)
+      #expect(try client.events(expected.count) == expected.map { Array($0.utf8) })
+      #expect(try client.isSilent())
+      #expect(harness.server.statistics.droppedValues == 0)
     }
   }
 
@@ -241,12 +260,12 @@ import Testing
       let credit = try grant(client)
       for part in 0..<3 {
         client.send(
-          .payload(StreamID(1), Payload(data: [9]), follows: part < 2, isComplete: part == 2, isNext: true))
+          .payload(StreamID(1), Payload(data: [8]), follows: part < 2, isComplete: part == 2, isNext: true))
       }
       #expect(try client.receive() == complete())
       #expect(credit == 128)
       client.subscribe("p", credit: 9, id: 3)
-      #expect(try client.events(2) == [[1, 2], [9, 9, 9]])
+      #expect(try client.events(2) == [[1, 2], [8, 8, 8]])
     }
   }
 

@@ -83,12 +83,23 @@ final class ServedStream: Sendable {
     var publishSource: PublishSource?
   }
 
-  /// The size limit of an event, and the number of events that exceeded it. It is a separate object, to avoid a reference
+  /// Which events enter the log: the size limit, and the number of events that exceeded it. It is a separate object, to avoid a reference
   /// cycle through the stream's source.
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
     let exceeded = Atomic<UInt64>(0)
-    init(_ bytes: Int) { self.bytes = Atomic(bytes) }
+    private let hasJSON: Atomic<Bool>
+
+    init(_ bytes: Int, isJSON: Bool) {
+      self.bytes = Atomic(bytes)
+      hasJSON = Atomic(isJSON)
+    }
+
+    /// Whether the events are meant to be JSON: white space alone is then none.
+    var isJSON: Bool {
+      get { hasJSON.load(ordering: .relaxed) }
+      set { hasJSON.store(newValue, ordering: .relaxed) }
+    }
 
     /// The events of a batch that do not exceed the limit. Counts and reports the others.
     /// - Parameter other: a limit that applies instead.
@@ -123,7 +134,8 @@ final class ServedStream: Sendable {
     name = configuration.name
     sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
-    eventLimit = EventLimit(configuration.maximumEventBytes(in: configuration.limits))
+    eventLimit = EventLimit(
+      configuration.maximumEventBytes(in: configuration.limits), isJSON: configuration.hasJSONType)
     keying = Keying(configuration)
     requiresJSON = Atomic(configuration.requiresJSON)
     self.feed = feed
@@ -132,7 +144,7 @@ final class ServedStream: Sendable {
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
   }
 
-  /// Sets the upstream of the log, without events that cannot fit into it.
+  /// Sets the upstream of the log, without empty events, and without those that cannot fit into it.
   func setSource(
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
   ) {
@@ -146,7 +158,7 @@ final class ServedStream: Sendable {
     _ report: @escaping @Sendable (ServerReport) -> Void
   ) -> AnyPublisher<EventBatch, StreamFailure> {
     source.map { [name, eventLimit, keying] events in
-      let batch = events as? EventBatch ?? EventBatch(events)
+      let batch = (events as? EventBatch ?? EventBatch(events)).withoutEmpty(isJSON: eventLimit.isJSON)
       return keying.key(eventLimit.fitting(batch, into: name, report: report))
     }.eraseToAnyPublisher()
   }
@@ -174,6 +186,14 @@ final class ServedStream: Sendable {
     if let failure = valueError(ofSize: value.count) { return failure }
     guard wantsJSON, !JSONSyntax.holds(for: value) else { return nil }
     return refuseMalformed()
+  }
+
+  /// Why a published value is no event: it is empty or, where JSON is meant, white space alone; nil: it is one.
+  func emptiness(of value: Span<UInt8>) -> String? {
+    if value.isEmpty { return "an empty value is no event" }
+    guard value[0].isWhiteSpace, configuration.takesJSON else { return nil }
+    let isBlank = unsafe value.withUnsafeBytes { unsafe $0.isWhiteSpace }
+    return isBlank ? "white space alone is no event in \"\(name)\", whose values are JSON" : nil
   }
 
   /// Counts a published value that is not JSON.
@@ -242,6 +262,7 @@ final class ServedStream: Sendable {
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     keying.change(to: configuration)
     requiresJSON.store(configuration.requiresJSON, ordering: .relaxed)
+    eventLimit.isJSON = configuration.hasJSONType
     configuration.limits = storage.limits
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     return storage

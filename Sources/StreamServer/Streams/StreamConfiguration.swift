@@ -51,6 +51,8 @@ public struct StreamConfiguration: Sendable {
   package var isMapped = false
   /// Whether published values that are not JSON texts are refused. The source must not deliver such events.
   package var requiresJSON = false
+  /// Whether a program reads each value as JSON, whatever the type of its results.
+  package var hasProgram = false
   /// How events that are not JSON are found and counted, where JSON is expected.
   package var jsonCheck = JSONCheck.whole
   /// Clients that may subscribe.
@@ -91,8 +93,13 @@ extension StreamConfiguration {
 
   /// `jsonCheck`; `none` where JSON is not expected, and where it is required.
   var effectiveJSONCheck: JSONCheck {
-    !requiresJSON && (key != nil || MediaType(type)?.isJSON == true) ? jsonCheck : .none
+    !requiresJSON && (key != nil || hasJSONType) ? jsonCheck : .none
   }
+
+  /// Whether published values are meant to be JSON.
+  var takesJSON: Bool { requiresJSON || hasProgram || hasJSONType }
+
+  var hasJSONType: Bool { MediaType(type)?.isJSON == true }
 
   /// The largest event that a log of these limits takes, in bytes of data.
   func maximumEventBytes(in limits: EventLog.Limits) -> Int {

@@ -13,8 +13,14 @@ final class PublishingRequest: Exchange {
   private var decoder: BodyDecoder
   /// The received part of a value.
   private var part: [UInt8] = []
-  /// The examination of that part, if the stream requires JSON: a large value is examined in slices.
+  /// The examination of that part, if the stream has JSON: a large value is examined in slices.
   private var examination = JSONSyntax.Examination()
+  /// Whether that part can be the beginning of a JSON text.
+  private var mayBeText = true
+  /// Whether values are examined.
+  private let takesJSON: Bool
+  /// Whether the head declares a charset of which only the ASCII characters are those of UTF-8.
+  private var isASCII = false
   /// The examination of the key of a large part.
   private var key: KeyExamination?
   /// Why no more of the body is read: a value is refused, or the body is malformed or cut off. This is the answer when
@@ -30,6 +36,7 @@ final class PublishingRequest: Exchange {
     on connection: HTTPConnection
   ) {
     (self.publication, self.hasLines, self.decoder) = (publication, hasLines, decoder)
+    takesJSON = publication.stream.configuration.takesJSON
     super.init(request, on: connection)
   }
 
@@ -37,7 +44,7 @@ final class PublishingRequest: Exchange {
   /// - Parameter unsettled: of a request that began in another process, the values that wait in the stream.
   static func begin(
     _ request: HTTPRequest, to stream: ServedStream, _ source: PublishSource, hasLines: Bool, _ decoder: BodyDecoder,
-    unsettled: UnsettledValues = .init(), on connection: HTTPConnection
+    isASCII: Bool = false, unsettled: UnsettledValues = .init(), on connection: HTTPConnection
   ) throws(Rejection) -> PublishingRequest {
     let waker = Waker()
     let queue = source.join(unsettled: unsettled) { [loop = connection.worker.loop] in
@@ -49,6 +56,7 @@ final class PublishingRequest: Exchange {
     guard let queue else { throw connection.rejection(.noRoom, of: stream) }
     let publishing = PublishingRequest(
       request, Publication(stream, source, queue), hasLines: hasLines, decoder, on: connection)
+    publishing.isASCII = isASCII
     waker.request = publishing
     connection.begin(publishing)
     return publishing
@@ -136,13 +144,14 @@ final class PublishingRequest: Exchange {
 
   private func append(_ bytes: Span<UInt8>) throws(Rejection) {
     try checkSize(part.count + bytes.count, isWhole: false)
+    if isASCII, !(unsafe bytes.withUnsafeBytes { unsafe $0.allSatisfy { $0 < 0x80 } }) { throw .otherCharset }
     let mayBeginWithMark = mayBeMark
     unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }
     if mayBeginWithMark {
       guard !mayBeMark || part.isEmpty else { return }  // the rest of the mark may come
       part = Array(part.withoutByteOrderMark)
     }
-    if stream.wantsJSON, !isExaminedWell() { throw malformed() }
+    if takesJSON { try examine() }
     if part.count >= LargeValue.leastByteCount { examineKey() }
   }
 
@@ -156,6 +165,24 @@ final class PublishingRequest: Exchange {
   private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
     guard let failure = stream.valueError(ofSize: byteCount, isWhole: isWhole) else { return }
     throw rejection(failure)
+  }
+
+  /// Examines the part of the value. What is no JSON is a value nevertheless if the stream does not require it, but several
+  /// texts are none: a client meant several values.
+  private func examine() throws(Rejection) {
+    guard mayBeText else { return }
+    let part = part
+    mayBeText = examination.continues(in: part.span)
+    if mayBeText { return }
+    if case .severalTexts? = JSONSyntax.fault(in: part.span) { throw severalTexts() }
+    if stream.wantsJSON { throw malformed() }
+  }
+
+  private func severalTexts() -> Rejection {
+    if stream.wantsJSON { _ = stream.refuseMalformed() }
+    let remedy = "send each as a line, with Content-Type: application/x-ndjson"
+    return rejection(
+      .init(.notJSON, "the value is more than one JSON text: \(remedy) (curl needs --data-binary: -d removes line ends)"))
   }
 
   private func malformed() -> Rejection { rejection(stream.refuseMalformed()) }
@@ -172,12 +199,14 @@ final class PublishingRequest: Exchange {
     if part.last == UInt8(ascii: "\r") { part.removeLast() }
     if !part.isWhiteSpace { try endValue() }
     examination.restart()
-    key = nil
+    (mayBeText, key) = (true, nil)
     part.removeAll(keepingCapacity: true)
   }
 
   private func endValue() throws(Rejection) {
-    if stream.wantsJSON, !(isExaminedWell() && examination.isComplete) { throw malformed() }
+    if takesJSON { try examine() }
+    if stream.wantsJSON, !(mayBeText && examination.isComplete) { throw malformed() }
+    if let sentence = stream.emptiness(of: part.span) { throw rejection(.badRequest, sentence) }
     guard key != nil else { return publication.arrived.append(part) }
     var value: [UInt8] = []
     swap(&value, &part)
@@ -188,11 +217,6 @@ final class PublishingRequest: Exchange {
     if key == nil { key = KeyExamination(of: stream, publication.source) }
     let part = part
     key?.examine(part.span)
-  }
-
-  private func isExaminedWell() -> Bool {
-    let part = part
-    return examination.continues(in: part.span)
   }
 
   private func finishBody() throws(Rejection) {
@@ -293,7 +317,7 @@ final class PublishingRequest: Exchange {
   override func save(to saved: inout SavedHTTP) {
     let (values, unsettled, continues) = publication.withdraw()
     count -= UInt64(values.count)
-    guard continues else {
+    guard continues, !isASCII else {
       return end(Rejection(of: .notStored), isLost: true)
     }
     publication.leave()
@@ -353,6 +377,12 @@ final class PublishingRequest: Exchange {
   }
 }
 
+extension Rejection {
+  fileprivate static var otherCharset: Self {
+    Self(.unsupportedMediaType, "the body's charset is not UTF-8: publish the values in UTF-8")
+  }
+}
+
 extension HTTPRequest {
   /// The same request; without `keeps`, the connection ends after it.
   fileprivate func keeping(_ keeps: Bool) -> HTTPRequest {
@@ -382,10 +412,9 @@ extension HTTPConnection {
     guard !head.hasContentCoding else {
       throw Rejection(.unsupportedMediaType, "the body has a Content-Encoding: publish the values without one")
     }
-    guard head.framing != .none else {
-      throw Rejection(.badRequest, "the request has no body: send a value, or Content-Length: 0 for an empty one")
-    }
+    guard head.framing != .none else { throw Rejection(.badRequest, "the request has no body: send a value") }
     let type = head["Content-Type"].flatMap { MediaType($0) }
+    let isASCII = try mustBeASCII(type, for: stream)
     let hasLines =
       type.map { ([EventEncoding.Format.ndjson.mediaType] + Self.otherLineTypes).contains($0.name) } ?? false
     if case .length(let count) = head.framing, !hasLines, let failure = stream.valueError(ofSize: Int(clamping: count))
@@ -393,11 +422,26 @@ extension HTTPConnection {
       throw Rejection(of: failure)
     }
     let publishing = try PublishingRequest.begin(
-      request, to: stream, source, hasLines: hasLines, BodyDecoder(head.framing), on: self)
+      request, to: stream, source, hasLines: hasLines, BodyDecoder(head.framing), isASCII: isASCII, on: self)
     worker.trace(identity, stream: name, "publishes")
     setClock(after: times.stallTime)
     if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
     publishing.readEmptyBody()
+  }
+
+  /// Whether only the ASCII characters of a body of this type can be published: it has another charset than UTF-8, and
+  /// nothing is converted.
+  /// - Throws: for a type that is no single value, and for a charset whose ASCII characters are other bytes.
+  private func mustBeASCII(_ type: MediaType?, for stream: ServedStream) throws(Rejection) -> Bool {
+    guard let type, EventEncoding.Content(ofType: stream.configuration.type) != .binary else { return false }
+    guard !type.name.hasPrefix("multipart/") else {
+      throw Rejection(
+        .unsupportedMediaType, "the body has parts (multipart): send the value itself (curl: --data-binary)")
+    }
+    guard let charset = type.charset, !["utf-8", "utf8"].contains(charset) else { return false }
+    let families = ["us-ascii", "ascii", "iso-8859-", "iso8859-", "latin", "windows-125", "cp125", "koi8-"]
+    guard families.contains(where: { charset.hasPrefix($0) }) else { throw .otherCharset }
+    return true
   }
 
   /// The response for an obstacle.
