@@ -9,7 +9,7 @@ import Systemd
 /// those of the caller.
 struct FeedEntries {
   /// Why an event was removed by `validate`.
-  static let noJSON = "it is not JSON, which the stream requires (validate)"
+  static func noJSON(_ fault: String) -> String { "it is not JSON, which the stream requires (validate): \(fault)" }
 
   private let stream: String
   private var source = FailureNotes()
@@ -53,8 +53,9 @@ struct FeedEntries {
     let before = passed(at: now)
     switch report {
     case .valueError(let reason): return before + [failedEvent(events.failed(reason, at: now), reason)]
-    case .malformed(let count):
-      return before + [failedEvent(events.failed(Self.noJSON, count: count, at: now), Self.noJSON)]
+    case .malformed(let count, let fault):
+      let reason = Self.noJSON(fault)
+      return before + [failedEvent(events.failed(reason, count: count, at: now), reason)]
     case .passing: return before + passing(at: now)
     case .process(.failing(let reason, _, let pause)):
       return before + [failure(process.failed(reason, at: now), reason, nextIn: pause)]

@@ -48,9 +48,9 @@ final class FeedReports: Sendable {
     switch report {
     case .valueError(let reason):
       noteFailedEvents(reason, 1)
-    case .malformed(let count):
+    case .malformed(let count, let fault):
       server.countMalformed(of: stream, count)
-      status.set(.failing("the last event failed: \(FeedEntries.noJSON)"), of: .lastEvent)
+      status.set(.failing("the last event failed: \(FeedEntries.noJSON(fault))"), of: .lastEvent)
     case .passing: status.set(.healthy, of: .lastEvent)
     case .process(let report): if let state = SourceState(report) { status.set(state, of: .pipeline) }
     }

@@ -1,4 +1,5 @@
 import Events
+import HTTP
 import Reactive
 import ReplayLog
 import StreamProtocol
@@ -14,11 +15,21 @@ extension HTTPConfiguration {
       trust: HTTPTrust(http.settings, http.serverName),
       redirects: http.settings.redirects,
       retry: Backoff(stream.retry), userAgent: http.settings.userAgent ?? "streamd/\(Version.current)")
+    content = stream.sourceContent
     switch http.authorization {
     case .bearer(let token): bearer = token.content
     case .basic(let login): self.login = HTTPLogin(login)
     case nil: break
     }
+  }
+}
+
+extension Configuration.Stream {
+  /// What a body is meant to be. One in the charset of the stream's own type stays as it is.
+  fileprivate var sourceContent: HTTPContent {
+    if jq != nil || hasJSONType { return .json }
+    guard let type = MediaType(type), type.name.hasPrefix("text/") else { return .any }
+    return [nil, "utf-8"].contains(type.charset) ? .text : .any
   }
 }
 
@@ -58,6 +69,7 @@ extension WebSocketConfiguration {
     answers = socket.answers.map { WebSocketAnswer(to: $0.to, with: $0.with) }
     ignored = Set(socket.ignored)
     subprotocols = socket.subprotocols
+    decode = socket.decode
     heartbeat = socket.heartbeat.map { ($0.text.content, $0.every) }
     messagesArePublic = !(socket.messages.map(\.text) + (socket.heartbeat.map { [$0.text] } ?? [])).contains(
       where: \.isSecret)
@@ -76,7 +88,7 @@ extension LineConfiguration {
     }
     (messages, hasLines) = (socket.messages.map(\.content), socket.hasLines)
     (maximumEventBytes, idleTimeout) = (stream.maximumLineBytes(socket.maxBodyBytes), socket.idleTimeout)
-    (lineEnd, retry) = (LineEnd(of: socket.end), Backoff(stream.retry))
+    (lineEnd, retry, isTelnet) = (LineEnd(of: socket.end), Backoff(stream.retry), socket.isTelnet)
   }
 
   init(_ serial: Configuration.Serial, of stream: Configuration.Stream) {

@@ -29,7 +29,7 @@ extension StreamConfiguration {
       read: AccessRules(stream.read).adding(tokens: stream.readers),
       write: (stream.write.map { AccessRules($0) } ?? .owner).adding(tokens: stream.writers))
     (expectEvery, key) = (stream.expectEvery, stream.key)
-    (requiresJSON, isMapped) = (stream.validate == .json, stream.map)
+    (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
     let isJSON = stream.jq != nil || ["timer", "journal"].contains(stream.source.kind)
     jsonCheck = isJSON ? .none : stream.source == .publish ? .ends : .whole
     if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
@@ -123,8 +123,11 @@ extension Configuration.Stream {
   var pipelineText: String {
     let distinctText = if case .by(let key) = distinct { "by \(key)" } else { "\(distinct)" }
     let programs = programKey.map { [$0.key, $0.tombstone ?? ""] } ?? []
-    return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs).map { "\($0.utf8.count) \($0)" }
-      .joined()
+    let split = source.splitsTexts ? ["split"] : []
+    return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs + split).map {
+      "\($0.utf8.count) \($0)"
+    }
+    .joined()
   }
 
   /// The programs that run in the jq process.
@@ -138,10 +141,17 @@ extension Configuration.Stream {
   /// Whether nothing between a source and the stream's log holds an event back.
   var isDirect: Bool { transform == JQTransform() && throttle == nil && share != .fleet }
 
-  /// Whether events of the source that are not JSON are dropped. Published values are refused before.
-  var validatesSource: Bool { validate == .json && source != .publish }
+  /// The form of what the source receives; nil if nothing before the log depends on it. Published values that must be
+  /// JSON, and are not, are refused before.
+  var receivedForm: ReceivedForm? {
+    guard source == .publish else {
+      return ReceivedForm(
+        isJSON: jq != nil || hasJSONType, splitsTexts: source.splitsTexts, requiresJSON: validate == .json)
+    }
+    return jq == nil ? nil : ReceivedForm(isJSON: true)
+  }
 
-  /// The operators between a source and the stream's log: validate, jq, distinct, throttle.
+  /// The operators between a source and the stream's log: its form, validate, jq, distinct, throttle.
   ///
   /// - Parameters:
   ///   - checkpoint: returns the checkpoint in the stream's log, or that of the fleet.
@@ -154,7 +164,8 @@ extension Configuration.Stream {
     hold: ThrottleHold, report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
     let keepsPosition = keepsPosition
-    var events = validatesSource ? source.validJSON(keepsPosition: keepsPosition, report: report) : source
+    var events = source
+    if let form = receivedForm { events = events.received(as: form, keepsPosition: keepsPosition, report: report) }
     let transform = transform
     // The checkpoint of published values is the marks of their publishers.
     let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
@@ -177,6 +188,17 @@ extension Configuration.Stream {
 }
 
 extension Configuration.Source {
+  /// Whether each JSON text of what it receives is an event.
+  var splitsTexts: Bool {
+    switch self {
+    case .http(let http): http.split == .json
+    case .webSocket(let socket): socket.http.split == .json
+    case .socket(let socket): socket.split == .json
+    case .exec(let exec): exec.split == .json
+    case .timer, .serial, .peer, .journal, .streams, .publish: false
+    }
+  }
+
   /// The source's kind in `$streams`.
   var kind: String {
     switch self {

@@ -14,8 +14,10 @@ final class LinePeer: Sendable {
   deinit { close(socket) }
 
   /// Sends all of it, also nothing, which is a message.
-  func send(_ text: String) async throws {
-    var rest = Array(text.utf8)[...]
+  func send(_ text: String) async throws { try await send(Array(text.utf8)) }
+
+  func send(_ bytes: [UInt8]) async throws {
+    var rest = bytes[...]
     if rest.isEmpty { Glibc.send(socket, "", 0, 0) }
     guard
       try await eventually({
@@ -34,6 +36,10 @@ final class LinePeer: Sendable {
 
   /// The next bytes, as many as `count`; fewer at the end of the connection.
   func receive(_ count: Int) async throws -> String {
+    String(decoding: try await receiveBytes(count), as: UTF8.self)
+  }
+
+  func receiveBytes(_ count: Int) async throws -> [UInt8] {
     var bytes: [UInt8] = []
     guard
       try await eventually({
@@ -43,7 +49,7 @@ final class LinePeer: Sendable {
         return size == 0 || bytes.count == count
       })
     else { throw HTTPFailure("nothing comes") }
-    return String(decoding: bytes, as: UTF8.self)
+    return bytes
   }
 
   /// Waits until the source has closed the connection.

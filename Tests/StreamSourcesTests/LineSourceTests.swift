@@ -56,6 +56,19 @@ import Testing
 
   private var unix: LinePlace { .unix(folder.path("s")) }
 
+  @Test func aTelnetServersOptionsAreRefusedAndNoPartOfLines() async throws {
+    let listener = try unixListener()
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      source(unix, on: thread) { $0.isTelnet = true }.subscribe(taker)
+      let peer = try await listener.accept()
+      try await peer.send([255, 253, 24, 255, 251, 1, 0x31, 255, 241, 0x32, 255, 253, 24, 13, 10])
+      #expect(await taker.next(1) == ["12"])
+      #expect(try await peer.receiveBytes(6) == [255, 252, 24, 255, 254, 1])
+      taker.cancel()
+    }
+  }
+
   @Test func linesOfAUnixSocketAreEventsAndTheLastOneWithoutItsEndToo() async throws {
     let listener = try unixListener()
     try await withSourceThread { thread in
@@ -448,6 +461,7 @@ import Testing
       let taker = Taker(.unlimited)
       var settings = SerialSettings(device: line.path)
       (settings.baud, settings.stopBits, settings.flow) = (115_200, 2, .software)
+      settings.parity = .even
       source(.serial(settings), on: thread) { $0.messages = ["start\n"] }.subscribe(taker)
       #expect(try await line.peer.receive(6) == "start\n")
       try await line.peer.send("1 2\r\n3\u{4}4\n")  // an end of file in cooked mode
@@ -455,7 +469,7 @@ import Testing
       let during = try line.settings()
       #expect(cfgetspeed(during) == speed_t(B115200))
       #expect(during.c_cflag & tcflag_t(CSTOPB) != 0 && during.c_lflag & tcflag_t(ICANON | ECHO) == 0)
-      #expect(during.c_iflag & tcflag_t(IXON) != 0)
+      #expect(during.c_iflag & tcflag_t(IXON) != 0 && during.c_iflag & tcflag_t(IGNPAR | IGNBRK) == 0)
       taker.cancel()
     }
     let after = try line.settings()

@@ -239,4 +239,52 @@ import Testing
     #expect(try machine.next(at: .seconds(55)) == .seconds(56))
     #expect(throws: Ending(code: 1000, failure: nil)) { try machine.next(at: .seconds(56)) }
   }
+
+  /// `{"ping":1}` by Python's `gzip`, `zlib.compress`, and `zlib.compress(…, wbits=-15)`.
+  private static let packed: [(WebSocketCoding, [UInt8])] = [
+    (
+      .gzip,
+      [
+        31, 139, 8, 0, 0, 0, 0, 0, 2, 255, 171, 86, 42, 200, 204, 75, 87, 178, 50, 172, 5, 0, 45, 236, 152, 33, 10, 0,
+        0, 0,
+      ]
+    ), (.deflate, [120, 156, 171, 86, 42, 200, 204, 75, 87, 178, 50, 172, 5, 0, 19, 21, 3, 86]),
+    (.deflate, [171, 86, 42, 200, 204, 75, 87, 178, 50, 172, 5, 0]),
+  ]
+
+  @Test(arguments: packed.indices) func binaryMessagesAreDecoded(index: Int) throws {
+    let (coding, bytes) = Self.packed[index]
+    let messages = frame(2, bytes) + text("plain") + frame(2, bytes, isLast: false) + frame(0, [])
+    for size in [1, 3, messages.count] {
+      var (machine, events) = (machine { $0.decode = coding }, EventBatch())
+      for start in stride(from: 0, to: messages.count, by: size) {
+        messages[start..<min(messages.count, start + size)].withUnsafeBytes { machine.receive($0, at: .zero) }
+        while try !machine.read(into: &events, at: .zero) {}
+      }
+      #expect(events.map { String(decoding: $0, as: UTF8.self) } == [#"{"ping":1}"#, "plain", #"{"ping":1}"#])
+    }
+    var (plain, events) = (machine(), EventBatch())
+    frame(2, bytes).withUnsafeBytes { plain.receive($0, at: .zero) }
+    #expect(try plain.read(into: &events, at: .zero) && events == [bytes])
+  }
+
+  @Test func aBinaryMessageThatIsCutOffOrTooLargeEndsTheConnection() {
+    let bytes = Self.packed[0].1
+    func ending(_ bytes: [UInt8], limit: Int = 1000) -> Ending? {
+      var (machine, events) = (machine { ($0.decode, $0.request.maximumBodyBytes) = (.gzip, limit) }, EventBatch())
+      frame(2, bytes).withUnsafeBytes { machine.receive($0, at: .zero) }
+      do throws(Ending) { while try !machine.read(into: &events, at: .zero) {} } catch { return error }
+      return nil
+    }
+    let damaged = HTTPFailure("a binary message is not encoded with gzip, or damaged")
+    #expect(ending(Array(bytes.dropLast(9))) == Ending(code: 1007, failure: damaged))
+    #expect(ending(bytes.dropLast(8) + [0, 0, 0, 0, 10, 0, 0, 0]) == Ending(code: 1007, failure: damaged))
+    #expect(ending(bytes) == nil)
+    #expect(
+      ending(
+        [
+          31, 139, 8, 0, 0, 0, 0, 0, 2, 255, 83, 80, 24, 5, 163, 96, 20, 12, 119, 0, 0, 130, 227, 147, 205, 232, 3, 0,
+          0,
+        ], limit: 200)?.failure == .over(200, "message"))
+  }
 }

@@ -79,6 +79,7 @@ struct ConfigurationLinesTests {
   }
 
   @Test(arguments: [
+    ("address = \"unix:/s\"\ntelnet = true", "3: streams.s.socket.telnet: expected telnet only with an address of tcp"),
     ("address = \"unix:/s\"\ntls = true", "3: streams.s.socket.tls: expected tls only with an address of tcp"),
     (
       "address = \"tcp:h:1\"\nsplit = \"none\"",
@@ -109,7 +110,10 @@ struct ConfigurationLinesTests {
       "address = \"tcp:h:1\"\nserver_name = \"h\"",
       "3: streams.s.socket.server_name: expected server_name only with tls = true"
     ),
-    ("address = \"unix:/s\"\nsplit = \"no\"", "3: streams.s.socket.split: expected \"lines\" or \"none\", got \"no\""),
+    (
+      "address = \"unix:/s\"\nsplit = \"no\"",
+      "3: streams.s.socket.split: expected \"lines\", \"none\" or \"json\", got \"no\""
+    ),
   ]) func keysThatDoNotFitAreRefused(text: String, sentence: String) {
     #expect(errors(in: "socket", text) == ["test.toml:\(sentence)"])
   }

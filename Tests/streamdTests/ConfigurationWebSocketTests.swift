@@ -152,4 +152,22 @@ struct ConfigurationWebSocketTests {
     let text = "[streams.s]\nbuffer = { bytes = \"1MiB\" }\nwebsocket = { url = \"ws://h\", max_body = \"2MiB\" }\n"
     #expect(streamdTests.errors(text).first?.contains("expected websocket.max_body of at most buffer.bytes") == true)
   }
+
+  @Test func severalSourcesSplitTextsOfJSON() throws {
+    let configuration = try parse(
+      """
+      [streams]
+      a.websocket = { url = "ws://h", split = "json" }
+      b.http = { url = "http://h", every = "1s", split = "json" }
+      c.socket = { address = "udp:127.0.0.1:5000", split = "json" }
+      d.exec = { command = ["true"], split = "json" }
+      e.websocket = { url = "ws://h" }
+      f.socket = { address = "udp:127.0.0.1:5001", split = "lines" }
+      """)
+    #expect(configuration.streams.map(\.source.splitsTexts) == [true, true, true, true, false, false])
+    #expect(
+      errors(in: "split = \"lines\"") == [
+        "test.toml:3: streams.s.websocket.split: expected \"none\" or \"json\", got \"lines\""
+      ])
+  }
 }

@@ -91,7 +91,9 @@ import Testing
     #expect(await status.end() == 0)
     connection.close()
     #expect(await daemon.stop() == 0)
-    #expect(try await daemon.logs("sensor: event failed: it is not JSON, which the stream requires (validate)\n"))
+    #expect(
+      try await daemon.logs(
+        "sensor: event failed: it is not JSON, which the stream requires (validate): 'o' at byte 2\n"))
     #expect(!daemon.log.contains("any: "))
   }
 

@@ -38,6 +38,30 @@ import Testing
     #expect(!daemon.log.contains("failing"))
   }
 
+  @Test func eachTextOfAMessageIsAnEventIfThatIsConfigured() async throws {
+    let message = #"{\"t\":1}\u001E{\"t\":2}\u001E"#
+    let daemon = try await DaemonProcess(
+      """
+      [streams.s]
+      websocket = { url = "\(url("echo=1"))", send = ["\(message)"], split = "json" }
+      jq = ".t"
+      replay = 10
+      [streams.whole]
+      websocket = { url = "\(url("echo=1"))", send = ["\(message)", "3"] }
+      jq = "."
+      replay = 10
+      """)
+    let connection = try StreamConnection(socket: daemon.socket)
+    var events = connection.stream("s").values.makeAsyncIterator()
+    for value in ["1", "2"] { #expect(try await events.next().map(text) == value) }
+    var whole = connection.stream("whole").values.makeAsyncIterator()
+    #expect(try await whole.next().map(text) == "3")
+    #expect(try await daemon.logs("whole: event failed: more than one JSON text; split = \"json\""))
+    connection.close()
+    #expect(await daemon.stop() == 0)
+    #expect(!daemon.log.contains(" s: event failed"))
+  }
+
   @Test func aFailureAndItsEndAreInTheJournalAndInTheCatalogue() async throws {
     let daemon = try await DaemonProcess(
       """

@@ -1,3 +1,13 @@
+/// What the body of a response is meant to be.
+public enum HTTPContent: Sendable {
+  /// Bytes, which are used as they are.
+  case any
+  /// Text: one in another charset, which the response or a byte order mark of UTF-16 declares, becomes UTF-8.
+  case text
+  /// JSON: the same, and a response that says that it is a document or has several parts, and is no JSON, is a failure.
+  case json
+}
+
 /// What to fetch over HTTP, and the limits: the same for a poll and for a streaming response.
 public struct HTTPConfiguration: Sendable, Equatable {
   /// Absolute, http or https. A user and password in it are sent as basic authentication and never printed.
@@ -28,6 +38,8 @@ public struct HTTPConfiguration: Sendable, Equatable {
   public var retry: Backoff
   /// The User-Agent header.
   public var userAgent: String
+  /// What a body is meant to be.
+  public var content = HTTPContent.any
 
   /// Everything except the URL has a default.
   public init(

@@ -25,8 +25,8 @@ public struct HTTPPoll: Publisher, Sendable {
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
-  ///   - isJSON: whether the page must be JSON: an empty page, which is not, is then a failure. Otherwise it is an
-  ///     empty event.
+  ///   - isJSON: whether the page must be JSON: an empty page, which is not, is then a failure. Otherwise it is no
+  ///     event.
   ///   - phaseKey: determines the offset of the fetches within the interval: a stream's name. nil: the URL.
   ///   - resumption: each subscription fetches only what differs from the page that it names, and each event carries a
   ///     checkpoint for later; nil: each subscription treats its first page as new.
@@ -75,6 +75,13 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   private let source: HTTPPoll
   private let fingerprint: BodyDigest
   private var body: [UInt8] = []
+  /// Decodes a body that is not in UTF-8.
+  private var charset: CharsetDecoder?
+  /// Whether the body has begun.
+  private var hasBody = false
+  /// Whether the last page was not in the charset that it declared.
+  private var isGarbled = false
+  private var head: UpstreamResponse?
 
   init(_ source: HTTPPoll, _ down: AnySubscriber<EventBatch, Never>) {
     self.source = source
@@ -131,7 +138,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   private func receive(_ answer: PollMachine.Answer) {
     transfer = nil
     let bytes = body
-    body = []
+    (body, charset, hasBody, head) = ([], nil, false, nil)
     guard isLive else { return }
     conclude(answer, source.links) { validators, digest in
       var events: EventBatch = [bytes]
@@ -146,22 +153,37 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     guard head.isContent else { return .discard }
     let length = head.contentLength ?? 0
     guard length <= source.configuration.maximumBodyBytes else { return .refuse(tooLarge) }
+    if let failure = head.refusal(as: source.configuration.content) { return .refuse(failure) }
+    self.head = head
     body.reserveCapacity(length)
     return .take
   }
 
   func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
-    guard bytes.count <= source.configuration.maximumBodyBytes - body.count else { return .stop(tooLarge) }
-    unsafe body.append(contentsOf: bytes)
+    do throws(HTTPFailure) { try unsafe take(bytes) } catch { return .stop(error) }
     return .next
+  }
+
+  private func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) {
+    if !hasBody, source.configuration.content != .any { charset = try unsafe .of(head, bytes) }
+    hasBody = true
+    // Before it is stored; also a body in another charset has at most a character of three bytes for each.
+    guard bytes.count <= source.configuration.maximumBodyBytes - body.count else { throw tooLarge }
+    if let charset { unsafe charset.decode(bytes, into: &body) } else { unsafe body.append(contentsOf: bytes) }
+    guard body.count <= source.configuration.maximumBodyBytes else { throw tooLarge }
   }
 
   func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
     switch result {
     case .success(let head) where head.isContent:
+      if let charset { reportFaults(of: charset) }
       if body.starts(with: [0xEF, 0xBB, 0xBF]) { body.removeFirst(3) }
       if source.isJSON, body.isWhiteSpace {
         return receive(.failed(HTTPFailure("the body is empty, which is not JSON")))
+      }
+      if body.isEmpty { return receive(.nothing) }
+      if source.configuration.content == .json, let failure = head.documentFailure, !JSONSyntax.holds(for: body.span) {
+        return receive(.failed(failure))
       }
       if let field = head.oversizedValidators.first, !source.memory.hasReportedLimit {
         source.memory.hasReportedLimit = true
@@ -174,6 +196,17 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     case .success(let head): receive(.failed(.status(head.status, retryAfter: head.retryAfter)))
     case .failure(let failure): receive(.failed(failure))
     }
+  }
+
+  private func reportFaults(of charset: CharsetDecoder) {
+    charset.end(into: &body)
+    let count = charset.takeFaultCount()
+    if count > 0 {
+      report(.lost("a page is not \(charset.name), as it says", count: 1))
+    } else if isGarbled {
+      report(.complete)
+    }
+    isGarbled = count > 0
   }
 
   private var tooLarge: HTTPFailure { .over(source.configuration.maximumBodyBytes, "body") }

@@ -96,6 +96,14 @@ private enum Doubt {
 private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Transfer.Handler, @unchecked Sendable {
   private let source: HTTPStream
   private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
+  /// Decodes a response that is not in UTF-8.
+  private var charset: CharsetDecoder?
+  private var head: UpstreamResponse?
+  /// Whether no byte of the body has come that tells what it is.
+  private var isAtStart = true
+  private var hasBody = false
+  /// Whether bytes were not in the charset, without a piece of the body since then that was.
+  private var isGarbled = false
   private var isPaused = false
   /// Fires when no byte arrives in time.
   private var idleTimer: TimerID?
@@ -241,6 +249,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       return .refuse(HTTPFailure("it responds without Last-Event-ID; the next request has it again"))
     }
     source.memory.doubt = .none
+    if let failure = head.refusal(as: content) { return .refuse(failure) }
+    (self.head, charset, isAtStart, hasBody) = (head, nil, true, false)
     tell(machine?.answered(at: now))
     heardAt = now
     if let idleTimeout = source.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
@@ -255,10 +265,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     }
     var events = EventBatch()
     var failure: HTTPFailure?
-    do throws(EventTooLong) {
-      try unsafe splitter.feed(bytes, into: &events)
+    do throws(HTTPFailure) {
+      try unsafe feed(bytes, into: &events)
     } catch {
-      failure = tooLong(error)
+      failure = error
     }
     // Also those before one that is too long: they may have come in another piece as well.
     deliver(events)
@@ -270,7 +280,18 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     switch result {
     case .success(let head) where head.isContent:
       var last = EventBatch()
-      do throws(EventTooLong) { try splitter.end(into: &last) } catch { return ended(tooLong(error)) }
+      do throws(EventTooLong) {
+        if let charset {
+          var rest: [UInt8] = []
+          charset.end(into: &rest)
+          try unsafe rest.span.withUnsafeBytes { bytes throws(EventTooLong) in
+            try unsafe splitter.feed(bytes, into: &last)
+          }
+        }
+        try splitter.end(into: &last)
+      } catch {
+        return ended(tooLong(error))
+      }
       if isWanted { deliver(last) } else { held = last }
       ended(nil)
     case .success(let head): refused(head)
@@ -280,6 +301,39 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 }
 
 extension HTTPStreamSubscription {
+  /// Server-sent events are in UTF-8, whatever the response says. Source: WHATWG HTML, 9.2.6.
+  private var content: HTTPContent { source.format == .lines ? source.configuration.content : .any }
+
+  private func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(HTTPFailure) {
+    if !hasBody, content != .any { charset = try unsafe .of(head, bytes) }
+    hasBody = true
+    if isAtStart {
+      // A document begins with a tag; a server may call lines of JSON text/html by mistake.
+      if let first = unsafe bytes.first(where: { !$0.isWhiteSpace && ![0, 0xEF, 0xBB, 0xBF, 0xFF, 0xFE].contains($0) })
+      {
+        isAtStart = false
+        if content == .json, first == UInt8(ascii: "<"), let failure = head?.documentFailure { throw failure }
+      }
+    }
+    do throws(EventTooLong) {
+      guard let charset else { return try unsafe splitter.feed(bytes, into: &events) }
+      var text: [UInt8] = []
+      unsafe charset.decode(bytes, into: &text)
+      let count = charset.takeFaultCount()
+      if count > 0 {
+        report(.lost("the response is not \(charset.name), as it says", count: count))
+      } else if isGarbled {
+        report(.complete)
+      }
+      isGarbled = count > 0
+      try unsafe text.span.withUnsafeBytes { bytes throws(EventTooLong) in
+        try unsafe splitter.feed(bytes, into: &events)
+      }
+    } catch {
+      throw tooLong(error)
+    }
+  }
+
   private func tooLong(_ error: EventTooLong) -> HTTPFailure {
     .over(error.maximumBytes, source.format == .lines ? "line" : "event")
   }

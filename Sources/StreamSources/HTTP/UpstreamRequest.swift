@@ -141,6 +141,15 @@ struct UpstreamRequest: Equatable, Sendable {
   func place(of hop: HTTPURL) -> String { unixSocket ?? hop.origin.authority }
 }
 
+extension CharsetDecoder {
+  /// The decoder of a body that is not in UTF-8; see `of(_:_:)`.
+  static func of(_ head: UpstreamResponse?, _ start: UnsafeRawBufferPointer) throws(HTTPFailure) -> CharsetDecoder? {
+    do throws(ContentFault) { return try unsafe of(head?.mediaType?.charset, start) } catch {
+      throw HTTPFailure(error.sentence)
+    }
+  }
+}
+
 /// The head of a response.
 struct UpstreamResponse: Equatable, Sendable {
   let status: Int
@@ -164,6 +173,28 @@ struct UpstreamResponse: Equatable, Sendable {
   var isEventStream: Bool {
     let type = contentType?.split(separator: ",").last?.prefix { $0 != ";" } ?? ""
     return type.filter { !$0.isWhitespace }.lowercased() == "text/event-stream"
+  }
+
+  /// The type of the body as far as it matters; of several, the last one as above.
+  var mediaType: MediaType? {
+    (contentType?.split(separator: ",").last).flatMap { MediaType($0.drop { $0 == " " }.description) }
+  }
+
+  /// Why the body cannot be one that is meant to be `content`; nil: it can.
+  func refusal(as content: HTTPContent) -> HTTPFailure? {
+    guard content == .json, let name = mediaType?.name, name.hasPrefix("multipart/") else { return nil }
+    let subtypes = ["byteranges", "form-data", "mixed", "related", "x-mixed-replace"]
+    let subtype = subtypes.first { name == "multipart/\($0)" } ?? "…"
+    return HTTPFailure("the response is multipart/\(subtype), which is not JSON")
+  }
+
+  /// The failure of a body that is no JSON, and that the head does not call JSON either; nil if the head does not say what it is.
+  var documentFailure: HTTPFailure? {
+    switch mediaType?.name {
+    case "text/html": HTTPFailure("the response is text/html, which is not JSON")
+    case "application/xhtml+xml": HTTPFailure("the response is application/xhtml+xml, which is not JSON")
+    default: nil
+    }
   }
 
   /// The validators for the next request; nil when the server sent none. Without those above `Validators.limit`.

@@ -11,6 +11,8 @@ public struct LineConfiguration: Sendable, Equatable {
   public var hasLines = true
   /// How lines end, besides the end of the connection.
   public var lineEnd = LineEnd.automatic
+  /// Whether the connection is telnet's: its commands are no data, and its options are refused.
+  public var isTelnet = false
   /// Maximum bytes of one event, at most `maximumMessageBytes` if it is a message. Longer ones are left out and reported.
   public var maximumEventBytes = 1 << 20
   /// A connection that is being read fails after this time without a byte; nil: no limit.

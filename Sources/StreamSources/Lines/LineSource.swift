@@ -58,6 +58,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private var registration: EventLoop.Registration?
   private var interest: EventLoop.Readiness = []
   private var splitter = LineSplitter(maximumBytes: 0)
+  private var telnet = TelnetFilter()
   /// Messages that were too long since the last report, whether the last message was, and whether a loss was reported since
   /// the last `complete`.
   private var (dropped, endsWithDropped, isDropping) = (0, false, false)
@@ -137,7 +138,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   private func opened(_ port: any LinePort) {
     self.port = port
-    splitter = newSplitter
+    (splitter, telnet) = (newSplitter, TelnetFilter())
     unsent = settings.messages.map { Array($0.utf8)[...] }
     (mayHaveMore, heardAt, unwantedSince) = (true, now, nil)
     (unendedSince, hasReportedUnended) = (nil, false)
@@ -226,6 +227,8 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     } catch {
       (isOver, failure) = (true, error)
     }
+    let answers = telnet.takeAnswers()
+    if !answers.isEmpty { unsent.append(answers[...]) }
     if isOver, failure == nil, settings.hasLines { try? splitter.end(into: &events) }  // a long line is dropped
     reportLosses(of: port, hasEvents: !events.isEmpty)
     give(events, nil)
@@ -260,7 +263,16 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
         heardAt = now
         source.progress(.received(byteCount: size))
         (byteCount, count) = (byteCount + size, count + 1)
-        unsafe take(UnsafeRawBufferPointer(rebasing: room[..<min(size, room.count)]), size, into: &events)
+        let bytes = unsafe UnsafeRawBufferPointer(rebasing: room[..<min(size, room.count)])
+        if settings.isTelnet {
+          var text: [UInt8] = []
+          do throws(ContentFault) { try unsafe telnet.feed(bytes, into: &text) } catch {
+            throw HTTPFailure(error.sentence)
+          }
+          unsafe text.withUnsafeBytes { unsafe take($0, text.count, into: &events) }
+        } else {
+          unsafe take(bytes, size, into: &events)
+        }
       }
     }
     mayHaveMore = true

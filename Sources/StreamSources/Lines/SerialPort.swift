@@ -68,7 +68,9 @@ final class SerialPort: DescriptorPort {
     case .even: flags |= tcflag_t(PARENB)
     case .odd: flags |= tcflag_t(PARENB | PARODD)
     }
-    if settings.parity != .none { terminal.c_iflag |= tcflag_t(INPCK | IGNPAR) }
+    // Without IGNPAR a byte that has a wrong parity becomes NUL, as one without a stop bit does: a number without one of its
+    // digits would be another number.
+    if settings.parity != .none { terminal.c_iflag |= tcflag_t(INPCK) }
     switch settings.flow {
     case .none: break
     case .hardware: flags |= hardwareFlow

@@ -7,8 +7,8 @@ public enum PipelineReport: Sendable, Equatable {
   /// A program failed on an event, which was removed or, for `distinct`, passed. The reason is a sentence without full
   /// stop; it may contain 200 bytes of the event.
   case valueError(String)
-  /// This number of events was removed: they are not JSON, which the stream requires.
-  case malformed(Int)
+  /// This number of events was removed: they are not JSON, which the stream requires. The reason is that of the last one.
+  case malformed(Int, String)
   /// The previous event failed; this one did not.
   case passing
   /// The programs' process cannot be started, or can be started again.

@@ -29,6 +29,8 @@ import Events
         ? sentence : sentence[..<sentence.utf8.index(sentence.startIndex, offsetBy: limit)] + "…"
     }
 
+    fileprivate init(_ fault: JSONFault) { self.init(fault.remedied(fault.sentence)) }
+
     fileprivate static var tooManyBytes: ValueError {
       ValueError("more than \(JQProgram.bytesLimit >> 20) MiB of outputs")
     }
@@ -81,15 +83,18 @@ import Events
 
   /// Runs the program on one event.
   ///
-  /// - Parameter event: one JSON text.
+  /// - Parameter event: one JSON text, perhaps after a byte order mark. libjq does not decide that: it would take the text
+  ///   up to a NUL or U+001E for all of it, and numbers such as `nan` and 007.
   /// - Returns: its outputs, each one JSON text. Outputs before `halt` count.
   /// - Throws: `ValueError` when the event is not JSON, when the program fails on it, even after some outputs, or when
   ///   a limit is exceeded.
   func outputs(for event: [UInt8]) throws(ValueError) -> EventBatch {
+    let event = event.first == 0xEF ? Array(event.withoutByteOrderMark) : event
     if let value = value(in: event) {
       guard value.count <= Self.bytesLimit else { throw .tooManyBytes }
       return [value]
     }
+    if let fault = JSONSyntax.fault(in: event.span) { throw ValueError(fault) }
     let input = try unsafe Self.parse(event).get()
     // While `input` is referenced here, jq changes a copy of it: an output that is the same value is unchanged.
     defer { unsafe jv_free(input) }
@@ -102,12 +107,15 @@ import Events
         if let failure = unsafe failure(ending: value) { throw failure }
         return outputs
       }
-      let isEvent = unsafe jv_identical(jv_copy(value), jv_copy(input)) != 0 && JSONSyntax.holds(for: event.span)
+      let isEvent = unsafe jv_identical(jv_copy(value), jv_copy(input)) != 0
       let output = unsafe isEvent ? event : Self.bytes(jv_dump_string(jv_copy(value), 0))
       unsafe jv_free(value)
       byteCount += output.count
       guard outputs.count < Self.outputsLimit else { throw ValueError("more than \(Self.outputsLimit) outputs") }
       guard byteCount <= Self.bytesLimit else { throw .tooManyBytes }
+      if !isEvent, let fault = JSONSyntax.fault(in: output.span) {
+        throw ValueError("an output is \(fault.sentence)")
+      }
       outputs.append(output)
     }
   }
@@ -139,9 +147,10 @@ import Events
 
   // MARK: - Values
 
+  /// - Parameter event: one JSON text.
   private static func parse(_ event: [UInt8]) -> Result<jv, ValueError> {
     guard let count = CInt(exactly: event.count) else { return unsafe .failure(ValueError("more than 2 GiB")) }
-    // Not `jv_parse_sized`: its message contains the whole text, and it reads up to a NUL.
+    // Not `jv_parse_sized`: its message contains the whole text.
     let parser = unsafe jv_parser_new(0)
     defer { unsafe jv_parser_free(parser) }
     return unsafe event.withUnsafeBytes { bytes in
@@ -150,15 +159,7 @@ import Events
       guard unsafe jv_is_valid(value) != 0 else {
         return unsafe .failure(message(value) ?? ValueError("not a JSON text"))
       }
-      let rest = unsafe jv_parser_next(parser)
-      guard unsafe jv_is_valid(rest) != 0 else {
-        guard let failure = unsafe message(rest) else { return unsafe .success(value) }
-        unsafe jv_free(value)
-        return unsafe .failure(failure)
-      }
-      unsafe jv_free(value)
-      unsafe jv_free(rest)
-      return unsafe .failure(ValueError("more than one JSON text"))
+      return unsafe .success(value)
     }
   }
 
@@ -218,5 +219,17 @@ private final class Messages {
       start = text.index(after: start)
     }
     return nil
+  }
+}
+
+extension JSONFault {
+  /// The fault of an event of a source, with the remedy if there is one.
+  func remedied(_ text: String) -> String {
+    switch self {
+    case .severalTexts: text + "; split = \"json\" of a source makes an event of each"
+    case .gzip: text + "; decode = \"gzip\" of a WebSocket decodes it"
+    case .byte(0xFF, at: 0): text + "; telnet = true of a socket takes telnet's commands out"
+    case .empty, .tooDeep, .byte, .cutOff: text
+    }
   }
 }

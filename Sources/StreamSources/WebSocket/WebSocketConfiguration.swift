@@ -25,6 +25,24 @@ public struct WebSocketAnswer: Sendable, Equatable {
   public init(to: String, with: String) { (self.to, self.with) = (to, with) }
 }
 
+/// How an upstream encodes its binary messages, besides the protocol's own compression.
+public enum WebSocketCoding: String, Sendable, CaseIterable {
+  /// Messages are what they are.
+  case none
+  /// Each binary message that begins as gzip does is decoded; others are what they are.
+  case gzip
+  /// Each binary message is decoded, with zlib's head or without.
+  case deflate
+
+  var content: ContentCoding? {
+    switch self {
+    case .none: nil
+    case .gzip: .gzip
+    case .deflate: .deflate
+    }
+  }
+}
+
 /// The request for a WebSocket, the messages to send, and the limits.
 public struct WebSocketConfiguration: Sendable, Equatable {
   /// The request that opens it, with an `http` or `https` URL. `maximumBodyBytes` applies to one message.
@@ -37,6 +55,8 @@ public struct WebSocketConfiguration: Sendable, Equatable {
   public var ignored: Set<String> = []
   /// Whether these and the heartbeat contain no secret. Otherwise no redirect to another origin is followed.
   public var messagesArePublic = false
+  /// How binary messages are encoded. A message that is damaged ends the connection with a failure.
+  public var decode = WebSocketCoding.none
   /// Tokens, the preferred ones first. If there are any, the server must choose one.
   public var subprotocols: [String] = []
   /// A text of the application that is sent regularly.

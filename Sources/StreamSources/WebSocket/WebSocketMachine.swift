@@ -38,6 +38,9 @@ struct WebSocketMachine {
   /// The current message as far as it is inflated.
   private var inflated: [UInt8] = []
   private var text = UTF8Check()
+  /// The decoder of the current binary message, the number of bytes that it has taken, and what they have become.
+  private var messageDecoder: ContentDecoder?
+  private var (decodedCount, decoded): (Int, [UInt8]) = (0, [])
   private let (ignored, longestIgnored): (Set<[UInt8]>, Int)
   private var conversation: WebSocketConversation
 
@@ -127,11 +130,45 @@ struct WebSocketMachine {
     }
     guard isWhole else { return true }
     guard !decoder.isText || text.isComplete else { throw Self.malformedText }
-    let message = decoder.isCompressed ? inflated : payload
+    var message = decoder.isCompressed ? inflated : payload
+    if !decoder.isText, let coding = configuration.decode.content,
+      coding != .gzip || message.starts(with: [0x1F, 0x8B])
+    {
+      guard try decode(message, coding, &room) else { return false }
+      message = decoded
+      (messageDecoder, decodedCount, decoded) = (nil, 0, [])
+    }
     if message.count > longestIgnored || !ignored.contains(message) { events.append(message) }
     payload.empty()
     inflated.empty()
     (takenCount, isWhole, hasTail, text, messageAt) = (0, false, false, UTF8Check(), now)
+    return true
+  }
+
+  /// Decodes a binary message.
+  /// - Returns: false if `room` does not suffice.
+  private mutating func decode(_ message: [UInt8], _ coding: ContentCoding, _ room: inout Int) throws(Ending) -> Bool {
+    let decoder = messageDecoder ?? ContentDecoder(coding)
+    messageDecoder = decoder
+    let limit = configuration.request.maximumBodyBytes
+    do throws(ContentFault) {
+      while true {
+        guard room > 0 else { return false }
+        decodedCount += try unsafe message.span.extracting(decodedCount...).withUnsafeBytes {
+          bytes throws(ContentFault) in
+          try unsafe decoder.decode(bytes)
+        }
+        guard decoder.hasOutput else { break }
+        let output = unsafe decoder.output
+        guard output.count <= limit - decoded.count else { break }
+        unsafe decoded.append(contentsOf: output)
+        room -= output.count
+      }
+      if !decoder.hasOutput { try decoder.end() }
+    } catch {
+      throw Ending(code: 1007, failure: HTTPFailure("a binary message is not encoded with \(coding), or damaged"))
+    }
+    guard !decoder.hasOutput else { throw Ending(code: 1009, failure: .over(limit, "message")) }
     return true
   }
 

@@ -16,6 +16,7 @@ extension Configuration {
     var eventForm = ServerSentEventForm.data
     /// How lines end; as in the file. `nil`: with LF or CRLF.
     var end: String?
+    var split = Split.none
     /// The headers of a request, in the order of the file. Values here and in `query` have at most 8192 bytes and no
     /// control characters.
     var headers: [NamedValue] = []
@@ -68,6 +69,7 @@ extension Configuration.HTTP: ConfigurationSection {
         if case .stream(.serverSentEvents, _) = http.fetching { return }
         table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
       },
+      .init("split", \.split, .choice),
     ] + requestKeys
 
   /// The keys of the request, besides its URL.

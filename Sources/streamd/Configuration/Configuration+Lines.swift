@@ -7,6 +7,8 @@ extension Configuration {
     var address = Address.unix("")
     /// Whether a TCP connection is encrypted, with the trust of `settings`.
     var tls = false
+    /// Whether a TCP connection is telnet's.
+    var isTelnet = false
     var settings = HTTPSettings()
     /// The name in the server's certificate; `nil`: that of the address.
     var serverName: String?
@@ -34,11 +36,13 @@ extension Configuration {
       case lines
       /// A message of the socket.
       case none
+      /// A JSON text in a message of a socket with messages, or in a line of another.
+      case json
     }
 
-    /// Whether an event is a line.
+    /// Whether an event is a line, or in one.
     var hasLines: Bool {
-      if let split { return split == .lines }
+      if let split, split != .json { return split == .lines }
       if case .udp = address { return false }
       return true
     }
@@ -60,6 +64,7 @@ extension Configuration.Socket: ConfigurationSection {
   static let keys: [ConfigurationKey<Self>] = [
     .init(required: "address", suchAs: "address = \"tcp:localhost:2947\"", \.address, .socketAddress),
     .init("tls", \.tls, .flag),
+    .init("telnet", \.isTelnet, .flag),
     .init([], \.settings) { table, settings in settings = table.context.standardSettings },
     .part(\.settings, Configuration.HTTPSettings.trustKeys),
     .init("server_name", \.serverName, .hostName),
@@ -77,8 +82,10 @@ extension Configuration.Socket: ConfigurationSection {
       if split == Split.none {
         table.addError("expected lines: a TCP connection has no messages", at: "split")
       }
-    } else if tls {
-      table.addError("expected tls only with an address of tcp", at: "tls")
+    } else {
+      for (key, isSet) in [("tls", tls), ("telnet", isTelnet)] where isSet {
+        table.addError("expected \(key) only with an address of tcp", at: key)
+      }
     }
     if !tls {
       table.refuse(["ca_file", "client_certificate", "server_name"], onlyWith: "tls = true", lacking: ["tls"])

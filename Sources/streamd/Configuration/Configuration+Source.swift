@@ -45,6 +45,15 @@ extension Configuration {
     /// Maximum bytes of an output that is one event; more is a failure. `nil`: see
     /// `Configuration.Stream.maxPageBytes(_:)`.
     var maxBodyBytes: Int?
+    var split = Split.none
+  }
+
+  /// What an event of a source without messages or lines of its own is.
+  enum Split: String, CaseIterable, Sendable {
+    /// A message, a page, a line or the output of a program, as the source has it.
+    case none
+    /// A JSON text in that.
+    case json
   }
 
   /// A header, a parameter of a URL, or a variable of an environment.
@@ -143,6 +152,7 @@ extension Configuration.Exec: ConfigurationSection {
     },
     .init("end", \.end, .lineEnd),
     .init("timeout", \.timeout, .duration()),
+    .init("split", \.split, .choice),
     .init("max_line", \.maxLineBytes, .size(1...1 << 30)),
     .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
     .check { $1.checkRuns($0) },

@@ -1,3 +1,5 @@
+import StreamSources
+
 extension Configuration {
   /// A source that receives the messages of a WebSocket.
   struct WebSocket: Sendable, Equatable {
@@ -9,6 +11,8 @@ extension Configuration {
     var answers: [Answer] = []
     /// Messages that are no events.
     var ignored: [String] = []
+    /// How the server encodes binary messages.
+    var decode = WebSocketCoding.none
     /// Tokens, each one once.
     var subprotocols: [String] = []
     var heartbeat: Heartbeat?
@@ -71,6 +75,8 @@ extension Configuration.WebSocket: ConfigurationSection {
       heartbeat =
         table.table("heartbeat", expecting: "{ send = \"text\", every = \"20s\" }") { readHeartbeat($0) } ?? heartbeat
     },
+    .init("split", \.http.split, .choice),
+    .init("decode", \.decode, .choice),
     .init("ping_every", \.pingEvery, .duration(from: .seconds(1))),
     .init("idle_timeout", \.idleTimeout, .duration()),
     .part(\.http, Configuration.HTTP.requestKeys),

@@ -11,7 +11,7 @@ struct ConfigurationDifference: Equatable {
     /// Whether the stream needs another feed, because its source with the secrets, its pipeline, the hosts that share
     /// it, or a size limit has changed.
     var hasOtherFeed: Bool {
-      !stream.changes(from: former, applyingAt: .feed).isEmpty || stream.validatesSource != former.validatesSource
+      !stream.changes(from: former, applyingAt: .feed).isEmpty || stream.receivedForm != former.receivedForm
         || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
         || stream.share == .fleet && stream.buffer != former.buffer

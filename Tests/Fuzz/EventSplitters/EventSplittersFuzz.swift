@@ -17,7 +17,58 @@ func fuzzEventSplitters(_ input: UnsafeRawBufferPointer) {
   precondition(!events.lastEventID.contains { $0 == 0 || $0 == 10 || $0 == 13 }, "an id that no header can hold")
   checkErrorLines(bytes, choice)
   checkEntry(bytes, limit: choice & 1 == 0 ? 300 : 100_000)
+  checkTexts(bytes)
+  checkTelnet(bytes, Int(choice) + 1)
+  for name in ["iso-8859-1", "utf-16", "shift_jis", "iso-2022-jp"] { checkCharset(name, bytes, Int(choice) + 1) }
   for coding in [ContentCoding.gzip, .deflate] { checkDecoder(coding, bytes, choice) }
+}
+
+/// The texts of a message follow each other without separators, and leave out only what is between them; one text is all.
+private func checkTexts(_ bytes: UnsafeRawBufferPointer) {
+  let message = bytes.bindMemory(to: UInt8.self)
+  var (end, count) = (0, 0)
+  JSONSyntax.forEachText(in: message.span) { range in
+    precondition(
+      range.lowerBound >= end && !range.isEmpty && range.upperBound <= message.count, "\(range) after \(end)")
+    precondition(message[end..<range.lowerBound].allSatisfy { $0.isWhiteSpace || $0 >= 0x1E && $0 != 0x7F }, "left out")
+    precondition(!message[range].contains(JSONSyntax.separator), "a separator in a text")
+    (end, count) = (range.upperBound, count + 1)
+    return true
+  }
+  precondition((JSONSyntax.fault(in: message.span) == nil) == JSONSyntax.holds(for: message.span), "a fault of a text")
+  if JSONSyntax.holds(for: message.span) { precondition(count == 1, "a text in pieces") }
+}
+
+/// The same text and the same answers, which are bounded, whatever the splits.
+private func checkTelnet(_ bytes: UnsafeRawBufferPointer, _ size: Int) {
+  func filtered(by size: Int) -> (text: [UInt8], answers: [UInt8]) {
+    var (filter, text) = (TelnetFilter(), [UInt8]())
+    for start in stride(from: 0, to: bytes.count, by: size) {
+      let piece = UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)])
+      do throws(ContentFault) { try filter.feed(piece, into: &text) } catch { break }
+    }
+    return (text, filter.takeAnswers())
+  }
+  let (whole, pieces) = (filtered(by: max(1, bytes.count)), filtered(by: size))
+  precondition(whole == pieces, "a split made a difference")
+  precondition(whole.text.count <= bytes.count && whole.answers.count <= 2 * 3 * 256, "more than came")
+}
+
+/// The same text, which is UTF-8 and bounded, whatever the splits.
+private func checkCharset(_ name: String, _ bytes: UnsafeRawBufferPointer, _ size: Int) {
+  func decoded(by size: Int) -> (text: [UInt8], faultCount: Int) {
+    guard let decoder = try? CharsetDecoder.of(name, bytes) else { preconditionFailure("no \(name)") }
+    var text: [UInt8] = []
+    for start in stride(from: 0, to: bytes.count, by: size) {
+      decoder.decode(UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)]), into: &text)
+    }
+    decoder.end(into: &text)
+    return (text, decoder.takeFaultCount())
+  }
+  let (whole, pieces) = (decoded(by: max(1, bytes.count)), decoded(by: size))
+  precondition(whole == pieces, "a split made a difference in \(name)")
+  precondition(String(validating: whole.text, as: UTF8.self) != nil, "\(name) became no UTF-8")
+  precondition(whole.text.count <= 3 * bytes.count + 3, "\(name) grew")
 }
 
 /// The same content, or the same fault, whatever the splits.

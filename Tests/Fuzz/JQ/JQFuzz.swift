@@ -1,6 +1,8 @@
 // An input is one byte of choices and then an event, for one of a few programs (3: an answer of the child process
 // instead).
 
+import Events
+
 // Tests/Fuzz/run compiles the sources under test into the module of this file.
 #if canImport(StreamSources)
   @testable import StreamSources
@@ -23,7 +25,11 @@ func fuzzJQ(_ input: UnsafeRawBufferPointer) {
 private func check(event: [UInt8], _ program: JQProgram) {
   do {
     for output in try program.outputs(for: event) {
-      guard let again = try? programs[0].outputs(for: output), output == event || again == [output],
+      precondition(
+        JSONSyntax.holds(for: Array(event.withoutByteOrderMark).span), "an event that is not JSON had a result")
+      precondition(JSONSyntax.holds(for: output.span), "a result that is not JSON")
+      guard let again = try? programs[0].outputs(for: output),
+        event.suffix(output.count).elementsEqual(output) || again == [output],
         (try? programs[0].outputs(for: again[0])) == again
       else { preconditionFailure("\(String(decoding: output, as: UTF8.self)) changed") }
     }

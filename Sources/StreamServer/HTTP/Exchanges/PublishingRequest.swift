@@ -181,8 +181,8 @@ final class PublishingRequest: Exchange {
   private func severalTexts() -> Rejection {
     if stream.wantsJSON { _ = stream.refuseMalformed() }
     let remedy = "send each as a line, with Content-Type: application/x-ndjson"
-    return rejection(
-      .init(.notJSON, "the value is more than one JSON text: \(remedy) (curl needs --data-binary: -d removes line ends)"))
+    let hint = "(curl needs --data-binary: -d removes line ends)"
+    return rejection(.init(.notJSON, "the value is more than one JSON text: \(remedy) \(hint)"))
   }
 
   private func malformed() -> Rejection { rejection(stream.refuseMalformed()) }
