@@ -206,7 +206,7 @@ final class PublishingRequest: Exchange {
   private func endValue() throws(Rejection) {
     if takesJSON { try examine() }
     if stream.wantsJSON, !(mayBeText && examination.isComplete) { throw malformed() }
-    if let sentence = stream.emptiness(of: part.span) { throw rejection(.badRequest, sentence) }
+    if let sentence = stream.emptiness(of: part.span) { throw Rejection(.badRequest, sentence) }
     guard key != nil else { return publication.arrived.append(part) }
     var value: [UInt8] = []
     swap(&value, &part)
