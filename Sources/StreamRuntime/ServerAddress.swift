@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 
 /// Where a streamd listens, in the grammar of all programs and clients: `unix:/path` or `/path`, and `tcp:host:port` or

@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 
 /// Connects to a server of TCP: looks its name up on a thread, and tries the addresses. The next attempt begins when one has
