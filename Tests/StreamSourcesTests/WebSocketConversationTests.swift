@@ -22,7 +22,7 @@ import Testing
   private func source(
     _ service: String, on thread: SourceThread, _ change: (inout WebSocketConfiguration) -> Void
   ) throws -> WebSocketSource {
-    let url = upstream.url("/websocket/\(key)?service=\(service)&plain=1")
+    let url = upstream.url("/websocket/\(key)?service=\(service)")
     var configuration = WebSocketConfiguration(
       HTTPConfiguration(
         url: url, maximumBodyBytes: 100_000, retry: Backoff(first: .milliseconds(1), max: .milliseconds(2))))
@@ -64,7 +64,7 @@ import Testing
       "htx",
       {
         $0.messages = [#"{"sub":"market.btcusdt.trade.detail"}"#]
-        $0.answers = [.init(to: ".ping", with: "{pong: .ping}")]
+        ($0.decode, $0.answers) = (.gzip, [.init(to: ".ping", with: "{pong: .ping}")])
       }, #""tick": 2"#
     ),
     (

@@ -81,15 +81,14 @@ def greedy(say, hear, number):
         say({"ping": 1})
 
 
-def converse(service, number, plain, send, receive):
+def converse(service, number, send, receive):
     """
-    :param plain: whether messages that the service compresses are texts.
     :param send: called with an opcode and a payload.
     :param receive: returns the next text of the client; raises OSError at the end.
     """
     def say(message, zipped=False):
         payload = (message if isinstance(message, str) else json.dumps(message)).encode()
-        send(2, gzip.compress(payload)) if zipped and not plain else send(1, payload)
+        send(2, gzip.compress(payload)) if zipped else send(1, payload)
 
     try:
         globals()[service](say, receive, number)

@@ -65,7 +65,7 @@ def converse(handler, number, query, said):
                 return found[1].decode()
         raise BrokenPipeError
 
-    conversations.converse(query["service"], number, "plain" in query, send, receive)
+    conversations.converse(query["service"], number, send, receive)
 
 
 def answer(handler, number, query, said, count):
