@@ -1,6 +1,7 @@
 import Dispatch
 import Glibc
 import Reactive
+import StreamProtocol
 import StreamRuntime
 import TestSupport
 import Testing
@@ -29,7 +30,7 @@ import Testing
         configuration.retry = retry
         LineSource(configuration, on: thread, report: { _ in }).subscribe(taker)
       case .peer:
-        guard let address = PeerAddress("unix:" + path) else { throw Failure() }
+        guard let address = ServerAddress("unix:" + path) else { throw Failure() }
         var configuration = PeerConfiguration(address: address, stream: "s")
         configuration.retry = retry
         PeerSource(configuration, resumption: SourceResumption { nil }, on: thread, report: { _ in }).subscribe(taker)
