@@ -87,8 +87,9 @@ def served():
 
 
 def start(daemon, streams, **options):
+    """A user with a service has its group; this machine may not."""
     daemon.stop()
-    daemon.start(streams, **options)
+    daemon.start(streams.replace("group:streamd", "*"), **options)
 
 
 async def values(daemon, stream, count, query="from=replay"):
