@@ -187,7 +187,8 @@ sdm_subscription *sdm_subscription_unref(sdm_subscription *s);   /* the last one
  * -ECONNRESET, and the values that were not confirmed may or may not be in the stream. */
 int sdm_publisher_new(sdm *c, sdm_publisher **ret, const char *stream, const char *name);
 /* Copies the value into a queue of at most 4,096 values and 8 MiB (or one value), which credit from the daemon drains; sends what is possible
- * without blocking. A named publisher's values stay in the queue until they are confirmed. 0; -EAGAIN: the queue is full: sdm_flush, or
+ * without blocking. An empty value is confirmed, and no event; where the type is JSON, neither is white space alone.
+ * A named publisher's values stay in the queue until they are confirmed. 0; -EAGAIN: the queue is full: sdm_flush, or
  * wait; -EMSGSIZE at once for what no request may have, else from sdm_flush(). */
 int sdm_publish(sdm_publisher *p, const void *data, size_t size);
 /* Waits until every value so far is in the stream. 0; -ETIMEDOUT, -EINTR: call again. Without a value: until the daemon has replied; an

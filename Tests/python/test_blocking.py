@@ -72,10 +72,17 @@ def test_events_are_immutable_values():
         streamd.Event(1, 1, b"\xff").text()
 
 
-@pytest.mark.parametrize("data", [b"bytes", "text", "", bytearray(b"array"), memoryview(b"a-b-c")[::2], array.array("H", [1, 2])])
+@pytest.mark.parametrize("data", [b"bytes", "text", bytearray(b"array"), memoryview(b"a-b-c")[::2], array.array("H", [1, 2])])
 def test_values_are_text_or_buffers(c, data):
     c.publish("notes", data)
     assert c.get("notes").data == (data.encode() if isinstance(data, str) else bytes(data))
+
+
+def test_an_empty_value_is_no_event(c):
+    before = newest_id(c, "notes")
+    c.publish("notes", "")
+    publish(c, "notes", ["", "next", ""])
+    assert next(c.subscribe("notes", since=before)).data == c.get("notes").data == b"next"
 
 
 @pytest.mark.parametrize("data", [1, [1, 2], None, {"a": 1}])
