@@ -503,7 +503,7 @@ struct ConfigurationErrorTests {
     ),
     (
       "exec = { command = [\"a\"], shell = true }",
-      ".shell: unknown key; expected one of: command, environment, every, max_body, max_line, split, stream, timeout"
+      ".shell: unknown key; expected one of: command, end, environment, every, max_body, max_line, split, stream, timeout"
     ),
     ("exec = \"sensor\"", #": expected a table, such as exec = { command = ["PROGRAM", "ARGUMENT"] }, got a string"#),
     ("exec = { command = [\"a\"], stream = \"lines\" }", ".stream: expected stream only with every"),
