@@ -194,7 +194,7 @@ import Testing
   }
 
   @Test(arguments: ["", " \r\n", "\u{FEFF}"])
-  func anEmptyPageIsAFailureIfItIsToBeJSONAndElseAnEvent(page: String) async throws {
+  func anEmptyPageIsAFailureIfItIsToBeJSONAndWhiteSpaceElseAnEvent(page: String) async throws {
     try await withSourceThread { thread in
       let reported = AsyncStream<SourceReport>.makeStream()
       let configuration = HTTPConfiguration(url: upstream.url(Upstream.raw(key, "", Array(page.utf8))))
@@ -208,9 +208,10 @@ import Testing
       }
       #expect(taker.count == 0)
       taker.cancel()
+      guard page == " \r\n" else { return }
       let other = Taker(.max(1))
       poll(Upstream.raw(key, "", Array(page.utf8)), on: thread).subscribe(other)
-      #expect(await other.next(1) == [page == "\u{FEFF}" ? "" : page])
+      #expect(await other.next(1) == [page])
       other.cancel()
     }
   }

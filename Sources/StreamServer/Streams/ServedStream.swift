@@ -95,7 +95,8 @@ final class ServedStream: Sendable {
       hasJSON = Atomic(isJSON)
     }
 
-    /// Whether the events are meant to be JSON: white space alone is then none.
+    /// Whether the events are published values that are meant to be JSON: white space alone is then none. Other sources leave it
+    /// out themselves.
     var isJSON: Bool {
       get { hasJSON.load(ordering: .relaxed) }
       set { hasJSON.store(newValue, ordering: .relaxed) }
@@ -135,7 +136,7 @@ final class ServedStream: Sendable {
     sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
     eventLimit = EventLimit(
-      configuration.maximumEventBytes(in: configuration.limits), isJSON: configuration.hasJSONType)
+      configuration.maximumEventBytes(in: configuration.limits), isJSON: configuration.publishesJSON)
     keying = Keying(configuration)
     requiresJSON = Atomic(configuration.requiresJSON)
     self.feed = feed
@@ -262,7 +263,7 @@ final class ServedStream: Sendable {
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     keying.change(to: configuration)
     requiresJSON.store(configuration.requiresJSON, ordering: .relaxed)
-    eventLimit.isJSON = configuration.hasJSONType
+    eventLimit.isJSON = configuration.publishesJSON
     configuration.limits = storage.limits
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     return storage
