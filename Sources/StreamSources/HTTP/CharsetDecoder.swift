@@ -63,6 +63,13 @@ import Glibc
 
   /// The body has ended.
   func end(into output: inout [UInt8]) {
+    // In some charsets libc holds a letter back, because a mark that follows would be joined to it.
+    unsafe withUnsafeTemporaryAllocation(byteCount: 64, alignment: 1) { room in
+      var place = unsafe room.baseAddress?.assumingMemoryBound(to: CChar.self)
+      var free = room.count
+      _ = unsafe iconv(conversion, nil, nil, &place, &free)
+      unsafe output.append(contentsOf: room[..<(room.count - free)])
+    }
     guard !rest.isEmpty else { return }
     rest = []
     replace(in: &output)
