@@ -1160,6 +1160,27 @@ int unlink(const char *path) {
   return (int)syscall(SYS_unlink, path);
 }
 
+/// The path of a name in a folder; false: it has none.
+static bool path_of(int folder, const char *name, char path[160]) {
+  char link[40], place[128] = {0};
+  if (name[0] == '/') return snprintf(path, 160, "%s", name) < 160;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+  if (readlink(link, place, sizeof place - 1) < 0) return false;
+  return snprintf(path, 160, "%s/%s", place, name) < 160;
+}
+
+int renameat(int from, const char *old, int to, const char *new) {
+  char old_path[160], new_path[160];
+  if (path_of(from, old, old_path) && path_of(to, new, new_path) && in_folder(new_path)) return rename(old_path, new_path);
+  return (int)syscall(SYS_renameat2, from, old, to, new, 0);
+}
+
+int unlinkat(int from, const char *name, int flags) {
+  char path[160];
+  if (flags == 0 && path_of(from, name, path) && in_folder(path)) return unlink(path);
+  return (int)syscall(SYS_unlinkat, from, name, flags);
+}
+
 static void spoil(const char *path) {
   int descriptor = open(path, O_RDWR | O_CLOEXEC);
   struct stat status;
