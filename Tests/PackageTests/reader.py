@@ -30,6 +30,7 @@ install -d -o reader -g reader ~reader
 usermod --append --groups streamd reader
 systemctl daemon-reload
 systemctl reset-failed
+systemctl --quiet enable streamd.socket streamd.service
 systemctl start streamd.socket streamd.service
 """
 
