@@ -467,6 +467,8 @@ extern void *_Block_copy(const void *);
 extern void _Block_release(const void *);
 extern void *dispatch_get_global_queue(intptr_t, uintptr_t);
 extern const char *dispatch_queue_get_label(void *);
+void dispatch_retain(void *);
+void dispatch_release(void *);
 extern char _dispatch_source_type_timer;
 
 enum { TASKS = 4096, SOURCES = 1024 };
@@ -502,6 +504,7 @@ static void add_task(struct task task) {
     place--;
   }
   tasks[place] = task;
+  dispatch_retain(task.queue);  // its owner may release it before the task runs
 }
 
 static uint64_t moment(uint64_t time) {
@@ -523,6 +526,7 @@ static void run_task(int index) {
   } else {
     task.function(task.context);
   }
+  dispatch_release(task.queue);
 }
 
 void dispatch_async(void *queue, block_t block) {
