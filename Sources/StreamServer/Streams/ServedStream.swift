@@ -88,18 +88,23 @@ final class ServedStream: Sendable {
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
     let exceeded = Atomic<UInt64>(0)
-    private let hasJSON: Atomic<Bool>
+    private let isPublished = Atomic(false)
+    private let isJSON = Atomic(false)
 
-    init(_ bytes: Int, isJSON: Bool) {
-      self.bytes = Atomic(bytes)
-      hasJSON = Atomic(isJSON)
+    init(_ configuration: StreamConfiguration) {
+      bytes = Atomic(configuration.maximumEventBytes(in: configuration.limits))
+      adapt(to: configuration)
     }
 
-    /// Whether the events are published values that are meant to be JSON: white space alone is then none. Other sources leave it
-    /// out themselves.
-    var isJSON: Bool {
-      get { hasJSON.load(ordering: .relaxed) }
-      set { hasJSON.store(newValue, ordering: .relaxed) }
+    func adapt(to configuration: StreamConfiguration) {
+      isPublished.store(configuration.source == "publish", ordering: .relaxed)
+      isJSON.store(configuration.hasJSONType, ordering: .relaxed)
+    }
+
+    /// A batch of published values without empty ones, and without white space alone where the type is JSON. The daemon's
+    /// other sources leave them out themselves, and the events of a program's own publisher are as it made them.
+    func withoutEmpty(_ batch: EventBatch) -> EventBatch {
+      isPublished.load(ordering: .relaxed) ? batch.withoutEmpty(isJSON: isJSON.load(ordering: .relaxed)) : batch
     }
 
     /// The events of a batch that do not exceed the limit. Counts and reports the others.
@@ -135,8 +140,7 @@ final class ServedStream: Sendable {
     name = configuration.name
     sourceStatus = Locked(status)
     terms = Locked(Terms(configuration: configuration, publishSource: publishSource))
-    eventLimit = EventLimit(
-      configuration.maximumEventBytes(in: configuration.limits), isJSON: configuration.publishesJSON)
+    eventLimit = EventLimit(configuration)
     keying = Keying(configuration)
     requiresJSON = Atomic(configuration.requiresJSON)
     self.feed = feed
@@ -145,7 +149,7 @@ final class ServedStream: Sendable {
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
   }
 
-  /// Sets the upstream of the log, without empty events, and without those that cannot fit into it.
+  /// Sets the upstream of the log, without empty published values, and without events that cannot fit into it.
   func setSource(
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
   ) {
@@ -159,8 +163,8 @@ final class ServedStream: Sendable {
     _ report: @escaping @Sendable (ServerReport) -> Void
   ) -> AnyPublisher<EventBatch, StreamFailure> {
     source.map { [name, eventLimit, keying] events in
-      let batch = (events as? EventBatch ?? EventBatch(events)).withoutEmpty(isJSON: eventLimit.isJSON)
-      return keying.key(eventLimit.fitting(batch, into: name, report: report))
+      let batch = events as? EventBatch ?? EventBatch(events)
+      return keying.key(eventLimit.fitting(eventLimit.withoutEmpty(batch), into: name, report: report))
     }.eraseToAnyPublisher()
   }
 
@@ -263,7 +267,7 @@ final class ServedStream: Sendable {
     if limit < oldLimit { eventLimit.bytes.store(limit, ordering: .relaxed) }
     keying.change(to: configuration)
     requiresJSON.store(configuration.requiresJSON, ordering: .relaxed)
-    eventLimit.isJSON = configuration.publishesJSON
+    eventLimit.adapt(to: configuration)
     configuration.limits = storage.limits
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     return storage
