@@ -24,7 +24,7 @@ FRESH = """
 loginctl disable-linger reader
 systemctl stop "user@$(id -u reader).service"
 systemctl stop streamd.service streamd.socket
-rm -rf /etc/systemd/system/streamd.*.d /etc/streamd/streamd.d/* /var/lib/streamd/* ~reader
+rm -rf /etc/systemd/system/streamd.*.d /etc/streamd/streamd.d/* /etc/streamd/*.pem /var/lib/streamd/* ~reader
 cp /usr/share/doc/streamd/streamd.toml /etc/streamd/streamd.toml
 install -d -o reader -g reader ~reader
 usermod --append --groups streamd reader
