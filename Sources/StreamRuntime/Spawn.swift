@@ -87,7 +87,7 @@ public struct Spawn {
 }
 
 /// Reaps processes that this process has not started, on its first thread: as the first process of a container it is the
-/// parent of orphans, and a group whose dead members nobody reaps never ends. The kernel gives orphans to the first thread,
+/// parent of orphans, and a group whose dead members are not reaped never ends. The kernel gives orphans to the first thread,
 /// and a process that another thread has started stays that thread's child.
 public func reapOrphans() {
   while waitpid(-1, nil, WNOHANG | __WNOTHREAD) > 0 {}

@@ -61,7 +61,7 @@ final class MapsInFlight: Sendable {
   static let capacity = 64
   /// The replies over `capacity` are for users that have none: clients that do not read cannot keep maps from them.
   static let capacityForFirst = 2 * capacity
-  /// Those over that are for root and the server's own user: others may have very many user ids.
+  /// Places over that number are for root and the server's own user: others may have very many user ids.
   static let capacityForOwners = capacityForFirst + 8
 
   /// By the connection's number.

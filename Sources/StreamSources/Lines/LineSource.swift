@@ -77,10 +77,10 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private var alarm: (id: TimerID, due: Duration)?
   private var nextTurn: TimerID?
 
-  /// Bytes and messages that are read in one turn.
   /// After this number of bytes and this time a line without an end is reported: the sender may end lines in another way.
   private static let (suspectLength, suspectTime) = (1 << 10, Duration.seconds(1))
 
+  /// Bytes and messages that are read in one turn.
   private static let (shareOfTurn, messagesPerTurn) = (HTTPClient.shareOfTurn, 256)
 
   private var settings: LineConfiguration { source.configuration }

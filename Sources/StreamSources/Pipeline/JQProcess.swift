@@ -20,7 +20,7 @@ final class JQProcess: HelperChannel.Owner {
   /// - Parameters:
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
   ///   - timePerEvent: processor time, at least a millisecond.
-  ///   - name: the stream's name, for those who may read the process' environment.
+  ///   - name: the stream's name, in the process' environment, which other users cannot read.
   ///   - transform: the programs.
   /// - Throws: the system call that failed.
   init(

@@ -7,7 +7,7 @@ final class WebSocketExaminer: JQProcess.Owner {
   struct Place {
     /// A program that calls `HelperProcess.runIfAsked` first.
     var executable: String
-    /// The stream's name, for those who may read the process' environment.
+    /// The stream's name, in the process' environment, which other users cannot read.
     var name: String
     var thread: SourceThread
   }

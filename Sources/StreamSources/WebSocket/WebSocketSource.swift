@@ -22,7 +22,7 @@ public struct WebSocketSource: Publisher, Sendable {
   fileprivate let memory: SourceMemory<RestartMachine>
 
   /// - Parameters:
-  ///   - name: the stream's name, for those who may read the process' environment.
+  ///   - name: the stream's name, in the process' environment, which other users cannot read.
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first, for the jq programs of the configuration.
   ///   - handover: continues the schedule of another process; nil: there is none.
   ///   - refresh: makes the source connect before its next attempt is due.
