@@ -394,11 +394,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   /// An address of the server's name was found, and the connection made.
-  private func connected(_ result: Result<CInt, ServerConnector.Failure>) {
+  private func connected(_ result: Result<CInt, SystemError>) {
     switch result {
     case .success(let raw): connected(OwnedDescriptor(raw))
-    case .failure(.name(_)): failed(SystemError("look up", address.place, code: EHOSTUNREACH))
-    case .failure(.attempt(let error)): failed(SystemError("connect", address.place, code: error.code))
+    case .failure(let error): failed(SystemError("connect", address.place, code: error.code, reason: error.reason))
     }
   }
 

@@ -68,15 +68,15 @@ extension InternetAddress {
   /// The addresses of a name, at most 16, in the order in which they should be tried: that of the system, but with the two
   /// kinds in turn. The look-up blocks. Source: RFC 8305, section 4.
   ///
-  /// - Throws: getaddrinfo(3), with its reason.
-  package static func all(ofName name: String, port: UInt16) throws(NameError) -> [InternetAddress] {
+  /// - Throws: an error of `connect` with the reason of getaddrinfo(3).
+  package static func all(ofName name: String, port: UInt16) throws(SystemError) -> [InternetAddress] {
     var hints = unsafe addrinfo()
     unsafe hints.ai_family = AF_UNSPEC
     unsafe hints.ai_socktype = CInt(SOCK_STREAM.rawValue)
     var list: UnsafeMutablePointer<addrinfo>?
     let status = unsafe getaddrinfo(name, String(port), &hints, &list)
     guard status == 0 else {
-      throw NameError("the name \(name) cannot be resolved: \(unsafe String(cString: gai_strerror(status)))")
+      throw unresolved(name, unsafe String(cString: gai_strerror(status)))
     }
     defer { unsafe freeaddrinfo(list) }
     var kinds: [[InternetAddress]] = [[], []]
@@ -91,8 +91,12 @@ extension InternetAddress {
     }
     if firstKind == 1 { kinds.swapAt(0, 1) }
     let addresses = (0..<16).flatMap { index in kinds.compactMap { index < $0.count ? $0[index] : nil } }
-    guard !addresses.isEmpty else { throw NameError("the name \(name) has no address") }
+    guard !addresses.isEmpty else { throw unresolved(name, "it has no address") }
     return addresses
+  }
+
+  private static func unresolved(_ name: String, _ reason: String) -> SystemError {
+    SystemError("connect", name, code: EHOSTUNREACH, reason: "the name cannot be resolved: \(reason)")
   }
 
   private init?(_ address: UnsafePointer<sockaddr>?, _ count: socklen_t, _ port: UInt16) {
@@ -103,12 +107,4 @@ extension InternetAddress {
     let host = String(decoding: room.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
     self.init(host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)")
   }
-}
-
-/// A name cannot be resolved.
-package struct NameError: Error, Equatable {
-  /// Which, and why.
-  package let sentence: String
-
-  fileprivate init(_ sentence: String) { self.sentence = sentence }
 }

@@ -5,14 +5,6 @@ import Glibc
 /// failed, or 250 ms after it; the first connection that is made is used. So an address that does not answer, such as one of
 /// IPv6 in a network without it, costs 250 ms. Confined to a loop. Source: RFC 8305.
 package final class ServerConnector: @unchecked Sendable {  // confined to the loop, which is checked
-  /// Why no connection is made.
-  package enum Failure: Error, Equatable {
-    /// The name cannot be resolved: a sentence.
-    case name(String)
-    /// The error of the last attempt.
-    case attempt(SystemError)
-  }
-
   /// One address, while it is being connected to.
   private final class Attempt: EventLoop.Handler {
     let raw: CInt
@@ -33,7 +25,7 @@ package final class ServerConnector: @unchecked Sendable {  // confined to the l
 
   private let loop: EventLoop
   /// nil: it has ended.
-  private var completed: ((Result<CInt, Failure>) -> Void)?
+  private var completed: ((Result<CInt, SystemError>) -> Void)?
   private var rest: ArraySlice<InternetAddress> = []
   private var attempts: [Attempt] = []
   private var timer: TimerID?
@@ -42,30 +34,30 @@ package final class ServerConnector: @unchecked Sendable {  // confined to the l
   /// Begins. On the loop.
   ///
   /// - Parameter completed: called once on the loop, not within this call, unless `cancel` is called before: with a
-  ///   connected socket, which the receiver then owns, or with the reason why there is none.
+  ///   connected socket, which the receiver then owns, or with the error of the look-up or of the last attempt.
   package convenience init(
     to host: String, port: UInt16, on loop: EventLoop,
-    completed: @escaping (Result<CInt, Failure>) -> Void
+    completed: @escaping (Result<CInt, SystemError>) -> Void
   ) {
     self.init(
-      to: { () throws(NameError) in try InternetAddress.all(ofName: host, port: port) }, on: loop, completed: completed)
+      to: { () throws(SystemError) in try InternetAddress.all(ofName: host, port: port) }, on: loop, completed: completed)
   }
 
   /// - Parameter lookUp: returns the addresses; may block.
   init(
-    to lookUp: @escaping @Sendable () throws(NameError) -> [InternetAddress], on loop: EventLoop,
-    completed: @escaping (Result<CInt, Failure>) -> Void
+    to lookUp: @escaping @Sendable () throws(SystemError) -> [InternetAddress], on loop: EventLoop,
+    completed: @escaping (Result<CInt, SystemError>) -> Void
   ) {
     loop.assertOnLoop()
     (self.loop, self.completed) = (loop, completed)
     do throws(SystemError) {
       try BackgroundThread.start(name: "look-up") { [self] in
-        let result: Result<[InternetAddress], NameError>
-        do throws(NameError) { result = .success(try lookUp()) } catch { result = .failure(error) }
+        let result: Result<[InternetAddress], SystemError>
+        do throws(SystemError) { result = .success(try lookUp()) } catch { result = .failure(error) }
         loop.execute { self.found(result) }
       }
     } catch {
-      loop.execute { [self] in end(.failure(.name("the name cannot be resolved: \(error)"))) }
+      loop.execute { [self] in end(.failure(error)) }
     }
   }
 
@@ -76,13 +68,13 @@ package final class ServerConnector: @unchecked Sendable {  // confined to the l
     letGo()
   }
 
-  private func found(_ result: Result<[InternetAddress], NameError>) {
+  private func found(_ result: Result<[InternetAddress], SystemError>) {
     guard completed != nil else { return }
     switch result {
     case .success(let addresses):
       rest = addresses[...]
       attemptNext()
-    case .failure(let error): end(.failure(.name(error.sentence)))
+    case .failure(let error): end(.failure(error))
     }
   }
 
@@ -104,7 +96,7 @@ package final class ServerConnector: @unchecked Sendable {  // confined to the l
         lastError = error
       }
     }
-    if attempts.isEmpty { end(.failure(.attempt(lastError))) }
+    if attempts.isEmpty { end(.failure(lastError)) }
   }
 
   private func ready(_ attempt: Attempt) {
@@ -121,7 +113,7 @@ package final class ServerConnector: @unchecked Sendable {  // confined to the l
     end(.success(attempt.raw))
   }
 
-  private func end(_ result: Result<CInt, Failure>) {
+  private func end(_ result: Result<CInt, SystemError>) {
     letGo()
     completed.take()?(result)
   }

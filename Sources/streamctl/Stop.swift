@@ -118,7 +118,7 @@ struct Stop: Error, Equatable {
     return switch system.code {
     case EACCES, EPERM: "; members of its group may connect: adduser NAME streamd, and log in again"
     case ENOENT where isHostAndPort(system.subject):
-      "; this is read as a path, since addresses of TCP are numeric, with a port from 1 to 65535, such as 127.0.0.1:7878"
+      "; this is read as a path, since an address of TCP is a host and a port from 1 to 65535, such as localhost:7878"
     case ENOENT, ECONNREFUSED:
       "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET"
     case _: ""

@@ -465,14 +465,20 @@ import Testing
   private static let hint =
     "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET\n"
 
-  @Test(arguments: ["streamd:7878", "127.0.0.1:99999"]) func whatIsNoAddressIsExplained(name: String) async throws {
+  @Test(arguments: ["localhost:0", "127.0.0.1:99999"]) func whatIsNoAddressIsExplained(name: String) async throws {
     let command = try Command(["--socket", name, "list"])
     #expect(
       await command.end() == (
         69,
-        "streamctl: connect \(name): No such file or directory; this is read as a path, since addresses of TCP are "
-          + "numeric, with a port from 1 to 65535, such as 127.0.0.1:7878\n"
+        "streamctl: connect \(name): No such file or directory; this is read as a path, since an address of TCP is "
+          + "a host and a port from 1 to 65535, such as localhost:7878\n"
       ))
+  }
+
+  @Test func aNameThatIsNotFoundIsToldInTheWordsOfTheResolver() async throws {
+    let name = String(repeating: "x", count: 64)  // too long for a label: it is not asked for
+    let (code, message) = await (try Command(["--socket", "\(name):7878", "list"])).end()
+    #expect(code == 69 && message.hasPrefix("streamctl: connect \(name):7878: the name cannot be resolved: "), "\(message)")
   }
 
   @Test func socketOfOthersIsExplained() async throws {

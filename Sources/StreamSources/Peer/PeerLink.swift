@@ -63,29 +63,27 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
       }
       proceed()
     } catch {
-      finish(failed(error.code))
+      finish(failed(error))
     }
   }
 
-  private func connected(_ result: Result<CInt, ServerConnector.Failure>) {
+  private func connected(_ result: Result<CInt, SystemError>) {
     connector = nil
     guard !isOver else { return }
     switch result {
-    case .failure(.name(let sentence)): finish(.init(failure: HTTPFailure(sentence)))
-    case .failure(.attempt(let error)): finish(failed(error.code))
+    case .failure(let error): finish(failed(error))
     case .success(let raw):
       socket = Socket(OwnedDescriptor(raw))
       proceed()
     }
   }
 
-  /// - Parameter code: an errno.
-  private func failed(_ code: CInt) -> PeerMachine.Ending {
-    let (address, reason) = (machine.configuration.address, unsafe String(cString: strerror(code)))
+  private func failed(_ error: SystemError) -> PeerMachine.Ending {
+    let address = machine.configuration.address
     return .init(
       failure: HTTPFailure(
         machine.isAnswered
-          ? "the connection to \(address) has failed: \(reason)" : "cannot connect to \(address): \(reason)"))
+          ? "the connection to \(address) has failed: \(error.reason)" : "cannot connect to \(address): \(error.reason)"))
   }
 
   // MARK: Turns
@@ -115,7 +113,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     guard let socket else { return }
     // The output is lost. Only if the other side has closed the connection, there may be more to read.
     if let code = socket.writeError, code != EPIPE, code != ECONNRESET {
-      return finish(failed(code))
+      return finish(failed(SystemError("write", code: code)))
     }
     guard socket.unwritten.count + machine.outputByteCount <= Self.unwrittenLimit else { return finish(.unread) }
     do throws(SystemError) {
@@ -170,9 +168,9 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
       } else if count == 0 {
         // Over TCP, the first use of the socket shows whether the connection was made.
         guard let error = socket.writeError, error != EPIPE, !machine.isAnswered else { return .closed }
-        return failed(error)
+        return failed(SystemError("connect", code: error))
       } else if code != EAGAIN && code != EINTR {
-        return machine.isAnswered ? .closed : failed(code)
+        return machine.isAnswered ? .closed : failed(SystemError("read", code: code))
       }
       return nil
     }
