@@ -201,7 +201,9 @@ import Testing
       let taker = Taker(.unlimited)
       let name = String(repeating: "x", count: 64)
       try source("tcp:\(name):1", on: thread).subscribe(taker)
-      try await eventually { failures.contains { $0.hasPrefix("cannot connect to tcp:\(name):1: the name cannot be resolved: ") } }
+      try await eventually {
+        failures.contains { $0.hasPrefix("cannot connect to tcp:\(name):1: the name cannot be resolved: ") }
+      }
       taker.cancel()
     }
   }

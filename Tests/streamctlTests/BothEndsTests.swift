@@ -20,7 +20,8 @@ import Testing
     server.listen(on: try UnixSocket.listen(at: path, mode: 0o600))
     let publishSource = PublishSource()
     try server.add(
-      StreamConfiguration(name: "lines", source: "publish", replay: 65536), source: publishSource.setFailureType(to: StreamFailure.self),
+      StreamConfiguration(name: "lines", source: "publish", replay: 65536),
+      source: publishSource.setFailureType(to: StreamFailure.self),
       publishSource: publishSource)
     let result = try await body(path)
     await withCheckedContinuation { continuation in server.stop { continuation.resume() } }

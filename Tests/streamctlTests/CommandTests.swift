@@ -478,7 +478,8 @@ import Testing
   @Test func aNameThatIsNotFoundIsToldInTheWordsOfTheResolver() async throws {
     let name = String(repeating: "x", count: 64)  // too long for a label: it is not asked for
     let (code, message) = await (try Command(["--socket", "\(name):7878", "list"])).end()
-    #expect(code == 69 && message.hasPrefix("streamctl: connect \(name):7878: the name cannot be resolved: "), "\(message)")
+    #expect(
+      code == 69 && message.hasPrefix("streamctl: connect \(name):7878: the name cannot be resolved: "), "\(message)")
   }
 
   @Test func socketOfOthersIsExplained() async throws {
