@@ -40,7 +40,8 @@ package final class ServerConnector: @unchecked Sendable {  // confined to the l
     completed: @escaping (Result<CInt, SystemError>) -> Void
   ) {
     self.init(
-      to: { () throws(SystemError) in try InternetAddress.all(ofName: host, port: port) }, on: loop, completed: completed)
+      to: { () throws(SystemError) in try InternetAddress.all(ofName: host, port: port) }, on: loop,
+      completed: completed)
   }
 
   /// - Parameter lookUp: returns the addresses; may block.

@@ -80,10 +80,8 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
 
   private func failed(_ error: SystemError) -> PeerMachine.Ending {
     let address = machine.configuration.address
-    return .init(
-      failure: HTTPFailure(
-        machine.isAnswered
-          ? "the connection to \(address) has failed: \(error.reason)" : "cannot connect to \(address): \(error.reason)"))
+    let place = machine.isAnswered ? "the connection to \(address) has failed" : "cannot connect to \(address)"
+    return .init(failure: HTTPFailure("\(place): \(error.reason)"))
   }
 
   // MARK: Turns
