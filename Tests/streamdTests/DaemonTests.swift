@@ -145,7 +145,7 @@ import Testing
           var texts: [String] = []
           for try await event in connection.stream("feed", options: .init(from: .new)).values {
             texts.append(String(decoding: event.data, as: UTF8.self))
-            if texts.count == 3 { break }
+            if texts.count == 4 { break }
           }
           return texts
         }
