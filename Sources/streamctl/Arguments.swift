@@ -266,6 +266,7 @@ extension Arguments {
 
   private static func publication(_ operands: [String], _ values: [String: String]) throws(Stop) -> Publication {
     guard operands.count <= 3 else { throw .usage("pub accepts one event, not also \"\(operands[3])\"") }
+    guard operands.count < 3 || !operands[2].isEmpty else { throw .usage("pub requires an event that is not empty") }
     let publication = Publication(
       data: operands.count == 3 ? operands[2] : nil, publisher: values["--as"], reconnects: values[noReconnect] == nil
     )

@@ -238,7 +238,9 @@ final class LogStore {
         "a kill may lose events: the service manager has not received all logs within \(Self.storeTime.inUnits)")
     }
     for (reason, streams) in notOnDisk {
-      report(.stateNotKept, .error, streams, "stored in memory, not on disk: \(folder.path): \(reason)")
+      report(
+        .stateNotKept, .error, streams, "stored in memory, not on disk: \(folder.path): \(reason)",
+        rest: "; $streams has a message for each")
     }
     report(.stateKept, .notice, storedAgain, "stored on disk again")
     (notOnDisk, storedAgain) = ([], [])
@@ -251,14 +253,14 @@ final class LogStore {
   }
 
   /// Many streams have one entry: the journal's limit would suppress theirs.
-  private func report(_ id: MessageID, _ priority: Journal.Priority, _ streams: [String], _ what: String) {
+  /// - Parameter rest: where the names are that the entry leaves out.
+  private func report(
+    _ id: MessageID, _ priority: Journal.Priority, _ streams: [String], _ what: String, rest: String = ""
+  ) {
     guard streams.count > Self.listedCount else {
       return streams.forEach { journal.write(id, priority, "events are \(what)", .stream($0)) }
     }
-    journal.write(
-      id, priority,
-      "events of \(streams.count) streams are \(what): \(Self.listed(streams)); $streams has a message for each stream that "
-        + "is not on disk")
+    journal.write(id, priority, "events of \(streams.count) streams are \(what): \(Self.listed(streams))\(rest)")
   }
 
   private static func listed(_ names: [String]) -> String {

@@ -12,7 +12,9 @@ import Testing
   private func decoded(_ bytes: [UInt8], _ charset: String?, by size: Int) throws -> (String, Int) {
     var output: [UInt8] = []
     guard
-      let decoder = try bytes.withUnsafeBytes({ bytes throws(ContentFault) in try CharsetDecoder.of(charset, bytes) })
+      let decoder = try bytes.prefix(size).withUnsafeBytes({ bytes throws(ContentFault) in
+        try CharsetDecoder.of(charset, bytes)
+      })
     else {
       return (String(decoding: bytes, as: UTF8.self), 0)
     }

@@ -189,6 +189,9 @@ import Testing
       command.endInput()
       #expect(await command.end() == (0, ""))
       #expect(try await events(5001, of: "lines", at: path) == ["first"] + lines)
+      let none = try Command(["--socket", path, "pub", "lines", ""])
+      #expect(
+        await none.end() == (64, "streamctl: pub requires an event that is not empty; see streamctl --help\n"))
       let one = try Command(["--socket", path, "pub", "lines", "the last"])
       #expect(await one.end() == (0, ""))
       #expect(try await StreamConnection(socket: path).value(of: "lines").value.data == Array("the last".utf8))

@@ -76,10 +76,7 @@ struct ConfigurationWebSocketTests {
       ".send.credential: the credential \"none\" cannot be read: No such file or directory; "
         + "the unit passes it with LoadCredential=none in [Service] (systemctl edit streamd), after a restart"
     ),
-    (
-      "send = [{ credential = \"token\", after = \".\" }]",
-      ".send.after: unknown key; expected one of: credential, text"
-    ),
+    ("send = [{ after = \".\" }]", ".send: expected text, got none"),
     ("send = [{ text = \"\" }]", ".send.text: expected a text of 1 to 65536 bytes, got a string"),
     (
       "send = [{ text = \"a\", after = \".a[\" }]",
@@ -100,7 +97,7 @@ struct ConfigurationWebSocketTests {
       ".answer.after: unknown key; expected one of: to, with"
     ),
     ("ignore = \"pong\"", ".ignore: expected a list, got \"pong\""),
-    ("send = [{ credential = \"token\", x = 1 }]", ".send.x: unknown key; expected one of: credential, text"),
+    ("send = [{ credential = \"token\", x = 1 }]", ".send.x: unknown key; expected one of: after, credential, text"),
     ("subprotocols = [\"a b\"]", ".subprotocols: expected the name of a subprotocol, got \"a b\""),
     ("subprotocols = [\"a\", \"a\"]", ".subprotocols: expected each subprotocol once"),
     ("heartbeat = \"ping\"", ".heartbeat: expected { send = \"text\", every = \"20s\" }, got a string"),

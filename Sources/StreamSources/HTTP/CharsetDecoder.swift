@@ -24,7 +24,8 @@ import Glibc
       return ["utf-8", "utf8", "us-ascii", "ascii", "utf8mb4"].contains(declared) ? nil : try CharsetDecoder(declared)
     }
     let mark = unsafe Array(start.prefix(2))
-    return mark == [0xFF, 0xFE] || mark == [0xFE, 0xFF] ? try CharsetDecoder("utf-16") : nil
+    // A piece may end behind its first byte, which UTF-8 does not have.
+    return [[0xFF, 0xFE], [0xFE, 0xFF], [0xFF], [0xFE]].contains(mark) ? try CharsetDecoder("utf-16") : nil
   }
 
   private init(_ name: String) throws(ContentFault) {

@@ -84,7 +84,10 @@ extension Configuration.WebSocket: ConfigurationSection {
   ]
 
   private static func readMessage(_ table: ConfigurationTable) -> Message? {
-    guard table.holds("text") else { return table.credential(allowsLines: true).map { Message(text: .secret($0)) } }
+    guard table.holds("text") || table.holds("after") else {
+      return table.credential(allowsLines: true).map { Message(text: .secret($0)) }
+    }
+    table.require("text")
     let after = table.value("after", .program("a jq program such as '.type == \"connection_ack\"'"))
     table.checkProgram(after, at: "after")
     return table.secretText("text", .message, allowsLines: true).map { Message(text: $0, after: after) }
