@@ -163,7 +163,10 @@ extension SubscribeOptions {
     case "from":
       if let text = value.string {
         from = try Start(position: text)
-      } else if let number = EventFilter.Number(value), let start = Start(number: number.description) {
+      } else if let number = EventFilter.Number(value),
+        // The description of a large number has an exponent.
+        let start = Start(number: String(decoding: value.bytes, as: UTF8.self)) ?? Start(number: number.description)
+      {
         from = start
       } else {
         throw Malformed(

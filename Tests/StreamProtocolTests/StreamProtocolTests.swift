@@ -68,6 +68,8 @@ private let notAStart =
 
   @Test func idIsANumberOfAnyNotation() throws {
     #expect(try SubscribeOptions(json: Array(#"{"from":1.5e3}"#.utf8)).from == .after(id: 1500))
+    let large = #"{"from":100000000000000000}"#
+    #expect(try SubscribeOptions(json: Array(large.utf8)).from == .after(id: 100_000_000_000_000_000))
   }
 
   @Test func idInTextHasDigitsOnly() throws {

@@ -69,7 +69,7 @@ import Testing
       let taker = Taker(.unlimited)
       let successes = Shared(0)
       let script =
-        #"case $N in 1|2|4) echo a;; 3) :;; 5) printf '\n \n';; 6) printf a;; 7) echo b;; *) sleep 1000; esac"#
+        #"case $N in 1|2|4) echo a;; 3) :;; 5) printf '\n \n';; 6) printf a;; 7) echo b;; *) exec sleep 1000; esac"#
       poll(script, on: thread) { successes.withLock { $0 += 1 } }.subscribe(taker)
       #expect(await taker.next(2) == ["a", "b"])
       while successes.withLock({ $0 }) < 7 { try await Task.sleep(for: .milliseconds(1)) }

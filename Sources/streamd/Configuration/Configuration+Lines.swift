@@ -171,7 +171,7 @@ extension LineEnd {
 }
 
 extension ConfigurationShape where Value == Configuration.Socket.Address {
-  /// `tcp:HOST:PORT`, `unix:PATH` or `udp:ADDRESS:PORT`.
+  /// `udp:ADDRESS:PORT`, or as a `ServerAddress`: `tcp:HOST:PORT`, `unix:PATH`.
   fileprivate static var socketAddress: Self {
     Self { node throws(Expected) in
       guard case .string(let text) = node.value, let address = Configuration.Socket.Address(text) else {
@@ -185,21 +185,15 @@ extension ConfigurationShape where Value == Configuration.Socket.Address {
 extension Configuration.Socket.Address {
   /// - Parameter text: as in the file.
   init?(_ text: String) {
-    guard let colon = text.firstIndex(of: ":") else { return nil }
-    let place = String(text[text.index(after: colon)...])
-    switch text[..<colon] {
-    case "unix":
-      guard place.hasPrefix("/"), place.utf8.count <= 107, !place.utf8.contains(0) else { return nil }
-      self = .unix(place)
-    case "udp":
-      guard let address = InternetAddress(place) else { return nil }
+    if text.hasPrefix("udp:") {
+      guard let address = InternetAddress(String(text.dropFirst("udp:".utf8.count))) else { return nil }
       self = .udp(address)
-    case "tcp":
-      guard (try? UpstreamURL.checkServer("tcp://\(place)", schemes: ["tcp://"])) != nil,
-        let end = place.lastIndex(of: ":"), let port = UInt16(place[place.index(after: end)...])
-      else { return nil }
-      self = .tcp(host: place[..<end].filter { !"[]".contains($0) }, port: port)
-    default: return nil
+      return
+    }
+    switch ServerAddress(text) {
+    case .unix(let path): self = .unix(path)
+    case .tcp(let host, let port): self = .tcp(host: host, port: port)
+    case nil: return nil
     }
   }
 
