@@ -61,6 +61,9 @@ let package = Package(
     .systemLibrary(name: "CTLS", path: "Sources/C/CTLS", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
     .systemLibrary(name: "CZlib", path: "Sources/C/CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
     .target(name: "CChecksum", path: "Sources/C/CChecksum"),
+    .target(
+      name: "CPage", path: "Sources/C/CPage",
+      exclude: ["page.html", "page.css", "table.js", "connection.js", "panel.js"]),
     .target(name: "CToml", path: "Sources/C/CToml"),
     .target(
       name: "CVersion", path: "Sources/C/CVersion",
@@ -92,8 +95,8 @@ let package = Package(
     .target(
       name: "StreamServer",
       dependencies: [
-        "CChecksum", "CLinux", "Events", "HTTP", "MappedLog", "RSocket", "Reactive", "ReplayLog", "TaggedFields",
-        "StreamProtocol", "StreamRuntime",
+        "CChecksum", "CLinux", "CPage", "Events", "HTTP", "MappedLog", "RSocket", "Reactive", "ReplayLog",
+        "TaggedFields", "StreamProtocol", "StreamRuntime",
       ],
       swiftSettings: strictSettings + optimisedInGate),
     .target(

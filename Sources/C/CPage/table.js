@@ -1,0 +1,247 @@
+"use strict";
+const shownEvents = 50, shownCharacters = 4000, shownKeys = 200, mostKeys = 1000, mostCharacters = 4e6;
+const silentTime = 10000;
+const byId = (id) => document.getElementById(id);
+const rows = new Map();
+const collator = new Intl.Collator("en", { numeric: true });
+const isBad = (row) => ["failing", "failed"].includes(row.entry.state);
+const isStale = (row) => row.entry.stale_since !== undefined;
+const ranks = ["failed", "failing", "stale", "blocked", "waiting"];  // the others follow, by name
+let order = { key: "state", direction: 1 };
+let stats = null, period = 5, selected = null;
+
+// Columns: what a row shows, and what it is sorted by. Narrow windows show those that are always there.
+const columns = [
+  { key: "name", title: "Stream", isAlways: true, value: (row) => row.name },
+  { key: "state", title: "State", isAlways: true, value: rank, text: stateText },
+  { key: "source", title: "Source", value: (row) => row.entry.source ?? "", text: (row) => row.entry.source ?? "" },
+  { key: "events", title: "Events", isNumber: true, isAlways: true, value: (row) => rate(row, "events") ?? -1,
+    text: (row) => quantity(rate(row, "events"), "/s") },
+  { key: "chart", title: "Last 5 min", isNumber: true, isAlways: true,
+    value: (row) => row.recent.events.reduce((sum, value) => sum + value, 0) },
+  { key: "bytes", title: "Data", isNumber: true, value: (row) => rate(row, "bytes") ?? -1,
+    text: (row) => quantity(rate(row, "bytes"), "B/s") },
+  { key: "subscribers", title: "Subscribers", isNumber: true, value: (row) => row.counts?.subscribers ?? -1,
+    text: (row) => quantity(row.counts?.subscribers) },
+  { key: "lag", title: "Lag", isNumber: true, value: (row) => row.counts?.lag ?? -1, text: lagText },
+  { key: "age", title: "Newest event", isNumber: true, isAlways: true, value: (row) => -(row.counts?.newest ?? 0),
+    text: (row) => ago(row.counts?.newest) || "none" },
+];
+
+// Text.
+
+function quantity(value, unit = "") {
+  if (value === undefined || value === null) return "–";
+  let prefix = "";
+  for (const [name, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (value < size * 10) continue;
+    [prefix, value] = [name, value / size];
+    break;
+  }
+  const digits = Number.isInteger(value) || value >= 100 ? Math.round(value) : value.toFixed(value < 0.1 ? 2 : 1);
+  return `${digits}${prefix || /^\w/.test(unit) ? "\u00a0" : ""}${prefix}${unit}`;
+}
+
+function duration(seconds) {
+  seconds = Math.max(0, Math.floor(seconds));
+  const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24,
+    Math.floor(seconds / 60) % 60];
+  if (days > 0) return `${days} d ${hours} h`;
+  if (hours > 0) return `${hours} h ${minutes} min`;
+  return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+}
+
+// Times are microseconds since the epoch.
+const ago = (time) => time ? duration(Date.now() / 1000 - time / 1e6) + " ago" : "";
+
+function until(time) {
+  if (!time) return "";
+  const seconds = time / 1e6 - Date.now() / 1000;
+  return seconds < 1 ? "now" : `in ${duration(seconds)}, at ${new Date(time / 1000).toLocaleTimeString()}`;
+}
+
+function rank(row) {
+  const found = ranks.indexOf(isBad(row) ? row.entry.state : isStale(row) ? "stale" : row.entry.state);
+  return found < 0 ? ranks.length : found;
+}
+
+function stateText(row) {
+  return (row.entry.state ?? "") + (isStale(row) ? ", stale" : "");
+}
+
+function lagText(row) {
+  const lag = row.counts?.lag;
+  return lag === undefined ? "–" : quantity(lag) + (lag === 1 ? " event" : " events");
+}
+
+// The rate in the last second, or in the last period of the history.
+const rate = (row, key) => row.rates?.[key] ?? row.recent[key].at(-1);
+
+// The role of this host for a stream that hosts share.
+function fleet(shared) {
+  if (!shared) return "";
+  const leader = shared.role === "follower" && shared.leader ? ` of ${shared.leader}` : "";
+  const lag = shared.lag > 0 ? `, ${quantity(shared.lag)} behind` : "";
+  return `fleet: ${shared.role ?? "shared"}${leader}${lag}`;
+}
+
+// When a fetch last found that the newest event is still the present one.
+function fresh(counts) {
+  return counts?.fresh && counts.fresh >= (counts.newest ?? 0) + 1e6 ? `fresh ${ago(counts.fresh)}` : "";
+}
+
+function setText(node, text) { if (node.textContent !== text) node.textContent = text; }
+
+function make(name, className, text) {
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  if (text) node.textContent = text;
+  return node;
+}
+
+function setFacts(list, facts) {
+  facts = facts.filter(([, text]) => text);
+  while (list.childElementCount > facts.length) list.lastChild.remove();
+  facts.forEach(([title, text, isTrouble], index) => {
+    const fact = list.children[index] ?? list.appendChild(make("div"));
+    if (!fact.firstChild) fact.append(make("dt"), make("dd"));
+    setText(fact.firstChild, title);
+    setText(fact.lastChild, text);
+    fact.lastChild.className = isTrouble ? "bad" : "";
+  });
+}
+
+// Charts: a line over the periods of the history, with its largest value as the scale.
+
+function makeSVG(name, attributes) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  return node;
+}
+
+function makeChart(parent) {
+  const svg = makeSVG("svg", { viewBox: "0 0 60 16", preserveAspectRatio: "none", "aria-hidden": "true" });
+  svg.append(makeSVG("path", { d: "M0 15.5H60" }), makeSVG("polyline", {}));
+  parent.append(svg, make("span", "scale"));
+  return parent;
+}
+
+function drawChart(chart, values, unit) {
+  const top = Math.max(...values, 0);
+  chart.querySelector("polyline").setAttribute("points", top > 0 ? values.map((value, index) =>
+    `${60 - values.length + index + 0.5},${(15 - 14 * value / top).toFixed(1)}`).join(" ") : "");
+  setText(chart.querySelector(".scale"), top > 0 ? `max ${quantity(top, unit)}` : "none");
+}
+
+// The table. Roles are explicit, because narrow windows show rows as blocks.
+
+const observer = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const row = rows.get(entry.target.dataset.name);
+    if (!row) continue;
+    row.isVisible = entry.isIntersecting;
+    if (row.isVisible) drawChart(row.chart, row.recent.events, "/s");
+  }
+}, { rootMargin: "200px" });
+
+function className(column) {
+  return (column.isNumber ? "number " : "") + (column.isAlways ? column.key : "wide " + column.key);
+}
+
+function makeHeader() {
+  document.querySelector("#streams table").setAttribute("role", "table");
+  document.querySelector("#streams thead").setAttribute("role", "rowgroup");
+  byId("rows").setAttribute("role", "rowgroup");
+  byId("columns").setAttribute("role", "row");
+  for (const column of columns) {
+    const cell = make("th", className(column));
+    cell.scope = "col";
+    cell.setAttribute("role", "columnheader");
+    const button = make("button", "", column.title);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      const isSame = order.key === column.key;
+      order = { key: column.key, direction: isSame ? -order.direction : column.isNumber ? -1 : 1 };
+      showOrder();
+      arrange();
+    });
+    cell.append(button);
+    column.header = cell;
+    byId("columns").append(cell);
+  }
+  showOrder();
+}
+
+function showOrder() {
+  for (const column of columns) {
+    const isSorted = column.key === order.key;
+    column.header.setAttribute(
+      "aria-sort", !isSorted ? "none" : order.direction > 0 ? "ascending" : "descending");
+    column.header.firstChild.textContent = column.title + (!isSorted ? "" : order.direction > 0 ? " ▲" : " ▼");
+  }
+}
+
+function makeRow(name) {
+  const row = { name, entry: {}, counts: null, rates: null, recent: { events: [], bytes: [] }, cells: {} };
+  row.node = make("tr");
+  row.node.dataset.name = name;
+  row.node.setAttribute("role", "row");
+  for (const column of columns) {
+    const cell = make(column.key === "name" ? "th" : "td", className(column));
+    row.node.append(cell);
+    if (column.key === "name") {
+      cell.scope = "row";
+      cell.setAttribute("role", "rowheader");
+      row.button = make("button", "", name);
+      row.button.type = "button";
+      row.button.setAttribute("aria-expanded", "false");
+      row.button.setAttribute("aria-controls", "detail");
+      row.button.addEventListener("click", () => selected === name ? deselect() : select(name));
+      cell.append(row.button);
+      continue;
+    }
+    cell.setAttribute("role", "cell");
+    row.cells[column.key] = cell.appendChild(make("span"));
+  }
+  row.chart = makeChart(row.cells.chart);
+  row.fleet = row.cells.source.parentNode.appendChild(make("span", "more"));
+  row.fresh = row.cells.age.parentNode.appendChild(make("span", "more"));
+  row.message = row.cells.state.parentNode.appendChild(make("span", "more"));
+  rows.set(name, row);
+  observer.observe(row.node);
+  return row;
+}
+
+function show(row) {
+  for (const column of columns) if (column.text) setText(row.cells[column.key], column.text(row));
+  row.cells.state.className = isBad(row) || isStale(row) ? "bad" : "";
+  setText(row.fleet, fleet(row.entry.fleet));
+  setText(row.fresh, fresh(row.counts));
+  setText(row.message, row.entry.message ?? "");
+}
+
+// Moves no row that is at its place, and keeps the focus.
+function arrange() {
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const column = columns.find((column) => column.key === order.key);
+  const list = [...rows.values()].filter((row) =>
+    [row.name, stateText(row), row.entry.source, fleet(row.entry.fleet), row.entry.message,
+      row.entry.description].some((text) => text?.toLowerCase().includes(wanted)));
+  list.sort((one, other) => {
+    const [a, b] = [column.value(one), column.value(other)];
+    const result = typeof a === "string" ? collator.compare(a, b) : a - b;
+    return result * order.direction || collator.compare(one.name, other.name);
+  });
+  const focused = document.activeElement, body = byId("rows");
+  let next = body.firstChild;
+  for (const { node } of list) {
+    if (node === next) next = next.nextSibling; else body.insertBefore(node, next);
+  }
+  while (next) {
+    const removed = next;
+    next = next.nextSibling;
+    removed.remove();
+  }
+  if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
+  setText(byId("shown"), list.length === rows.size ? "" : `${list.length} of ${rows.size} streams`);
+}
