@@ -12,6 +12,8 @@ struct Options {
   var verifies = false
   /// Empty: all.
   var rows: [String] = []
+  /// Measures only what README tells, and prints it as README has it.
+  var isForReadme = false
   /// Where to draw deliveries over subscribers; nil: nowhere, because drawing takes long.
   var picture: String?
 
@@ -22,7 +24,7 @@ struct Options {
   static var usage: String {
     let rows = Row.all.map { "  \($0.name.padded(to: 14)) \($0.summary)\n" }.joined()
     return """
-      usage: streambench [--runs N] [--quick] [--peers] [--verify] [--rows NAME,…] [--picture FILE] STREAMD
+      usage: streambench [--runs N] [--quick] [--peers] [--verify] [--rows NAME,…] [--readme | --picture FILE] STREAMD
       Measures the daemon of that binary; deploy/bench builds and runs both. Rows:
 
       \(rows)
@@ -42,6 +44,7 @@ struct Options {
       case "--quick": (runs, seconds, isQuick) = (2, 0.5, true)
       case "--peers": withPeers = true
       case "--verify": verifies = true
+      case "--readme": (isForReadme, withPeers) = (true, true)
       case "--rows":
         rows = (rest.popFirst() ?? "").split(separator: ",").map(String.init)
         let known = Row.all.map(\.name)

@@ -45,6 +45,11 @@ private let subscriberCount = 9000
 
 func measureMemory(_ options: Options) throws {
   Report.heading("memory per idle subscriber, at \(counted(subscriberCount))", goal: "at most 512 bytes")
+  for (name, figures) in try compareMemory(options) { Report.line(name, figures, "bytes") }
+}
+
+/// Bytes per idle subscriber of streamd, and then of the peers.
+func compareMemory(_ options: Options) throws -> [(name: String, figures: Figures)] {
   var figures: [(name: String, values: [Double])] = []
   for run in 0..<options.runs {
     for (index, broker) in try brokers(options, stream: StreamdBroker.quiet).enumerated() {
@@ -52,7 +57,7 @@ func measureMemory(_ options: Options) throws {
       figures[index].values.append(try bytesPerSubscriber(broker))
     }
   }
-  for (name, values) in figures { Report.line(name, Figures(values), "bytes") }
+  return figures.map { ($0.name, Figures($0.values)) }
 }
 
 /// Bytes of a connected subscription with credit and without events.

@@ -17,6 +17,10 @@ do {
   }
   let options = try Options(words)
   print(HostInfo.description)
+  if options.isForReadme {
+    try printReadme(options)
+    exit(EX_OK)
+  }
   if let path = options.picture {
     try draw(options, to: path)
     exit(EX_OK)
