@@ -182,7 +182,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
         return receive(.failed(HTTPFailure("the body is empty, which is not JSON")))
       }
       if body.isEmpty { return receive(.nothing) }
-      if source.configuration.content == .json, let failure = head.documentFailure, !JSONSyntax.holds(for: body.span) {
+      if source.configuration.content == .json, let failure = head.documentFailure, !Self.isJSON(body) {
         return receive(.failed(failure))
       }
       if let field = head.oversizedValidators.first, !source.memory.hasReportedLimit {
@@ -197,6 +197,8 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     case .failure(let failure): receive(.failed(failure))
     }
   }
+
+  private static func isJSON(_ bytes: [UInt8]) -> Bool { JSONSyntax.holds(for: bytes.span) }
 
   private func reportFaults(of charset: CharsetDecoder) {
     charset.end(into: &body)

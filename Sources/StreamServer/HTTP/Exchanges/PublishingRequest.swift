@@ -206,10 +206,11 @@ final class PublishingRequest: Exchange {
   private func endValue() throws(Rejection) {
     if takesJSON { try examine() }
     if stream.wantsJSON, !(mayBeText && examination.isComplete) { throw malformed() }
+    let part = part
     if let sentence = stream.emptiness(of: part.span) { throw Rejection(.badRequest, sentence) }
     guard key != nil else { return publication.arrived.append(part) }
     var value: [UInt8] = []
-    swap(&value, &part)
+    swap(&value, &self.part)
     if let batch = key?.finish(value) { publication.arrived += batch }
   }
 
