@@ -13,12 +13,9 @@ package final class QuietSockets {
     let raw = epoll_create1(CInt(EPOLL_CLOEXEC))
     guard raw >= 0 else { throw SystemError("epoll_create1") }
     epoll = OwnedDescriptor(raw)
-    var ends: [CInt] = [0, 0]
-    guard unsafe socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
-      throw SystemError("socketpair")
-    }
-    close(ends[1])
-    closed = OwnedDescriptor(ends[0])
+    let (mine, theirs) = try UnixSocket.pair(SOCK_STREAM.rawValue)
+    close(theirs)
+    closed = OwnedDescriptor(mine)
   }
 
   /// Adds a socket; one that is in the set stays there.

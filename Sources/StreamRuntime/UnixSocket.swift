@@ -70,7 +70,46 @@ public enum UnixSocket {
     return socket
   }
 
-  private static func open(_ type: __socket_type = SOCK_STREAM) throws(SystemError) -> OwnedDescriptor {
+  /// A listener at a free name of the abstract namespace, as unix(7) has it ("autobind").
+  package static func listenAnywhere() throws(SystemError) -> OwnedDescriptor {
+    let listener = try open()
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    let bound = unsafe withUnsafePointer(to: &address) { pointer in
+      unsafe pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        unsafe bind(listener.raw, $0, socklen_t(MemoryLayout<sa_family_t>.size))
+      }
+    }
+    guard bound == 0 else { throw SystemError("bind") }
+    guard Glibc.listen(listener.raw, 16) == 0 else { throw SystemError("listen") }
+    return listener
+  }
+
+  /// Two connected sockets, each of which the caller owns.
+  /// - Parameter type: the kind, such as `SOCK_STREAM`; with `SOCK_NONBLOCK`, or without.
+  package static func pair(_ type: UInt32) throws(SystemError) -> (CInt, CInt) {
+    var ends: [CInt] = [-1, -1]
+    guard unsafe socketpair(AF_UNIX, CInt(type | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
+      throw SystemError("socketpair")
+    }
+    return (ends[0], ends[1])
+  }
+
+  /// - Returns: the next connection of this process to `listener`; nil: there is none.
+  package static func acceptOwn(_ listener: CInt) -> OwnedDescriptor? {
+    while true {
+      let raw = accept4(listener, nil, nil, CInt(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue))
+      guard raw >= 0 else { return nil }
+      let socket = OwnedDescriptor(raw)
+      var peer = ucred()
+      var size = socklen_t(MemoryLayout<ucred>.size)
+      let status = unsafe getsockopt(raw, SOL_SOCKET, SO_PEERCRED, &peer, &size)
+      if status == 0, peer.pid == getpid() { return socket }
+    }
+  }
+
+  /// A socket without an address.
+  package static func open(_ type: __socket_type = SOCK_STREAM) throws(SystemError) -> OwnedDescriptor {
     let raw = socket(AF_UNIX, CInt(type.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
     guard raw >= 0 else { throw SystemError("socket") }
     LocalSocket.refuseDescriptors(on: raw)

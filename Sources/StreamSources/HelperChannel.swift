@@ -37,13 +37,10 @@ final class HelperChannel: EventLoop.Handler, KeptProcess {
     owner: any Owner
   ) throws(SystemError) {
     guard !thread.isStopped else { throw SystemError("posix_spawn", executable, code: ECANCELED) }
-    var ends: [CInt] = [0, 0]
-    guard unsafe socketpair(AF_UNIX, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
-      throw SystemError("socketpair")
-    }
-    socket = OwnedDescriptor(ends[0])
-    LocalSocket.refuseDescriptors(on: ends[0])
-    let theirs = OwnedDescriptor(ends[1])
+    let ends = try UnixSocket.pair(SOCK_STREAM.rawValue)
+    socket = OwnedDescriptor(ends.0)
+    LocalSocket.refuseDescriptors(on: ends.0)
+    let theirs = OwnedDescriptor(ends.1)
     self.thread = thread
     self.owner = owner
     reader = HelperMessageReader(limit: messageLimit)

@@ -137,6 +137,26 @@ import Testing
     }
   }
 
+  private static func useRelay(_ upstream: Upstream, _ key: String) async throws -> Bool {
+    try await withSourceThread { thread in
+      let path = upstream.unixSocket
+      var isRight = true
+      for count in [2, 1_000_000, 3] {
+        let fetched = try await thread.fetch("http://h/size/\(key)?bytes=\(count)") { $0.unixSocket = path }
+        isRight = isRight && fetched.body.count == count
+      }
+      let none = try await thread.fetch("http://a/") { $0.unixSocket = "/nowhere/s" }
+      return isRight && none.failure == "could not connect to /nowhere/s: No such file or directory"
+    }
+  }
+
+  @Test func aRelayOfAnOldKernelPassesPagesOfAnySize() async throws {
+    await #expect(processExitsWith: .success) {
+      LocalSocket.isOldKernelAssumed.store(true, ordering: .relaxed)
+      guard try await Self.useRelay(Upstream.shared.get(), uniqueKey()) else { throw CancellationError() }
+    }
+  }
+
   @Test func aCancelledTransferMakesNoFurtherCalls() async throws {
     try await withSourceThread { thread in
       let ended = Atomic(false)

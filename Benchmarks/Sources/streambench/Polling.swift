@@ -18,7 +18,7 @@ func measurePolling(_ options: Options) throws {
 struct Polling {
   /// Processor time of the daemon, in per cent of one processor.
   let share: Figures
-  /// Of the daemon, in bytes.
+  /// Memory of the daemon, in bytes.
   let memory: Figures
   /// The delay of each fetch beyond its second, in milliseconds.
   let lateness: Figures

@@ -45,6 +45,11 @@ static inline CURLcode curl_easy_refuse_descriptors(CURL *easy) {
   return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_without_descriptors);
 }
 
+// The context of `open` is CURLOPT_OPENSOCKETDATA. It may change the address.
+static inline CURLcode curl_easy_set_opener(CURL *easy, curl_opensocket_callback open) {
+  return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open);
+}
+
 static inline CURLcode curl_easy_set_closer(CURL *easy, curl_closesocket_callback value) {
   return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, value);
 }

@@ -27,10 +27,10 @@ package enum DescriptorParcel {
     var ends: [(end: CInt, first: Int)] = []
     var packed = 0
     while packed < descriptors.count {
-      var pair: [CInt] = [-1, -1]
-      let kind = CInt(SOCK_SEQPACKET.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
-      guard unsafe socketpair(AF_UNIX, kind, 0, &pair) == 0 else {
-        let error = SystemError("socketpair")
+      let pair: (CInt, CInt)
+      do throws(SystemError) {
+        pair = try UnixSocket.pair(SOCK_SEQPACKET.rawValue | SOCK_NONBLOCK.rawValue)
+      } catch {
         for (end, _) in ends { LocalSocket.close(end) }
         throw error
       }
@@ -38,17 +38,17 @@ package enum DescriptorParcel {
       while packed < descriptors.count {
         let count = min(perMessage, descriptors.count - packed)
         let sent = unsafe descriptors.withUnsafeBufferPointer {
-          unsafe send_descriptors(pair[1], $0.baseAddress! + packed, CInt(count))
+          unsafe send_descriptors(pair.1, $0.baseAddress! + packed, CInt(count))
         }
         guard sent >= 0 else { break }
         packed += count
       }
-      LocalSocket.close(pair[1])
+      LocalSocket.close(pair.1)
       guard packed > before else {
-        LocalSocket.close(pair[0])
+        LocalSocket.close(pair.0)
         break
       }
-      ends.append((pair[0], before))
+      ends.append((pair.0, before))
     }
     return (ends, packed)
   }

@@ -23,6 +23,8 @@ import StreamRuntime
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
+  /// Those of kernels before Linux 6.16.
+  var relays: [ObjectIdentifier: SocketRelay] = [:]
   /// The connections that no transfer uses.
   private let idleConnections: QuietSockets
   private var isInsideCurl = false
@@ -117,6 +119,8 @@ import StreamRuntime
     deferred = []
     for watch in watches.values { watch.stop() }
     watches = [:]
+    for relay in relays.values { relay.stop() }
+    relays = [:]
   }
 
   // MARK: For transfers
@@ -272,6 +276,36 @@ import StreamRuntime
       var running: CInt = 0
       unsafe curl_multi_socket_action(multi, socket, events, &running)
     }
+  }
+}
+
+extension HTTPClient {
+  /// Makes the sockets of a transfer such that no descriptors come over them. libcurl reads by itself: a kernel before Linux 6.16
+  /// needs a relay.
+  static func refuseDescriptors(_ easy: UnsafeMutableRawPointer, _ transfer: Transfer) {
+    unsafe curl_easy_set_closer(easy) { _, socket in
+      LocalSocket.close(socket)
+      return 0
+    }
+    guard !LocalSocket.isKernelInCharge else {
+      unsafe curl_easy_refuse_descriptors(easy)
+      return
+    }
+    unsafe curl_easy_set_pointer(easy, CURLOPT_OPENSOCKETDATA, Unmanaged.passUnretained(transfer).toOpaque())
+    unsafe curl_easy_set_opener(easy) { transfer, _, address in
+      guard let transfer = unsafe transfer, let address = unsafe address else { return -1 }
+      guard let relay = unsafe Unmanaged<Transfer>.fromOpaque(transfer).takeUnretainedValue().openRelay() else {
+        return -1
+      }
+      unsafe relay.getAddress(&address.pointee.addr, &address.pointee.addrlen)
+      return (try? UnixSocket.open())?.release() ?? -1
+    }
+  }
+
+  func relay(to path: String) throws(SystemError) -> SocketRelay {
+    let relay = try SocketRelay(to: path, on: loop) { [weak self] relay in self?.relays[ObjectIdentifier(relay)] = nil }
+    relays[ObjectIdentifier(relay)] = relay
+    return relay
   }
 }
 

@@ -318,12 +318,14 @@ import StreamRuntime
     (waitNotice, headTimer) = (nil, nil)
   }
 
-  /// libcurl reads by itself: only the kernel can keep descriptors out of its sockets.
-  private func refuseDescriptors(_ easy: UnsafeMutableRawPointer) {
-    unsafe curl_easy_refuse_descriptors(easy)
-    unsafe curl_easy_set_closer(easy) { _, socket in
-      LocalSocket.close(socket)
-      return 0
+  /// - Returns: nil without a connection.
+  func openRelay() -> SocketRelay? {
+    guard let client, let path = request.unixSocket else { return nil }
+    do throws(SystemError) {
+      return try client.relay(to: path)
+    } catch {
+      refusal = HTTPFailure("could not connect to \(path): \(error.reason)")
+      return nil
     }
   }
 
@@ -350,7 +352,7 @@ import StreamRuntime
     for (option, value) in sent.options {
       guard unsafe curl_easy_set_string(easy, option, value) == CURLE_OK else { return false }
     }
-    if request.unixSocket != nil { unsafe refuseDescriptors(easy) }
+    if request.unixSocket != nil { unsafe HTTPClient.refuseDescriptors(easy, self) }
     unsafe curl_easy_set_long(easy, CURLOPT_NOSIGNAL, 1)
     unsafe curl_easy_set_long(easy, CURLOPT_TCP_KEEPALIVE, 1)  // detects a host that has disappeared
     unsafe curl_easy_set_long(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)  // a proxy's response is not the head
