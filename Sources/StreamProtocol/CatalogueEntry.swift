@@ -53,7 +53,7 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   /// `idle`, `running`, `blocked` (by a subscriber), `waiting` (for its host), `failing` (and retried, or its pipeline
   /// failed on the last event), `finished` or `failed` (permanently).
   package var state: String?
-  /// The reason for blocked, waiting, failing and failed; otherwise a remark.
+  /// The reason for blocked, waiting, failing and failed, and what else is wrong.
   package var message: String?
   /// Events on which its pipeline failed, as in `$stats`.
   package var errors: UInt64?
@@ -78,15 +78,17 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var fleet: Fleet?
   /// Absent for a stream that is not mapped.
   package var map: Map?
+  /// Whether its events are on disk; absent for a stream whose events are not meant to be.
+  package var onDisk: Bool?
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
     message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, missed: UInt64? = nil,
     subscribers: Int? = nil, lastID: UInt64? = nil,
     keys: Int? = nil, key: String? = nil, tombstone: String? = nil, incompleteSince: UInt64? = nil,
-    staleSince: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil
+    staleSince: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil, onDisk: Bool? = nil
   ) {
-    self.map = map
+    (self.map, self.onDisk) = (map, onDisk)
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
     self.missed = missed
@@ -98,6 +100,7 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
     case name, description, type, source, state, message, errors, malformed, missed, subscribers, keys, key, tombstone
     case fleet, map
     case lastID = "last_id"
+    case onDisk = "on_disk"
     case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"
   }

@@ -228,10 +228,8 @@ public final class StreamServer: Sendable {
     return newest.map { .microseconds(Int64(clamping: EventLog.wallClock()) - Int64(clamping: $0)) }
   }
 
-  /// Sets a remark on a stream, which `$streams` shows while its source is healthy; nil: none.
-  public func setRemark(_ remark: String?, of name: String) {
-    streams[name]?.setRemark(remark)
-  }
+  /// Sets where the events of a stream are, which `$streams` and the metrics show. Those of an added one are in memory.
+  public func setStorage(_ storage: StreamStorage, of name: String) { streams[name]?.setStorage(storage) }
 
   /// Shows the program's configuration in `$config`, and in `$stats` and the metrics whether it is that of the files.
   package func show(_ report: ConfigurationReport) { configuration.withLock { $0 = report } }

@@ -30,9 +30,9 @@ enum Help {
                           in place, with keys n, r, l, s: sort by name, rate, lag,
                           state; arrows, space: scroll; q: quit
       check NAME          print whether a stream is fresh, for monitoring; exit with
-                          code 0 if it is, 1 if it is blocked, waiting, or idle and
-                          old, 2 if it is stale, failing or old, 3 if that is
-                          unknown
+                          code 0 if it is, 1 if it is blocked, waiting, not on disk
+                          where it should be, or idle and old, 2 if it is stale,
+                          failing or old, 3 if that is unknown
 
     Options of sub:
       --credit N          request N events at a time, and more when half of them are

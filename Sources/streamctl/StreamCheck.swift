@@ -31,6 +31,8 @@ struct StreamCheck: Equatable {
   var maxAge: Duration?
   /// When the stream became stale, in microseconds since the Unix epoch; nil: not stale.
   var staleSince: UInt64?
+  /// Whether its events are on disk; nil: unknown, or not meant to be.
+  var isOnDisk: Bool?
 
   /// Nothing is known about the stream, for this reason.
   init(of name: String, unknown reason: String) { (self.name, self.reason, verdict) = (name, reason, .unknown) }
@@ -47,6 +49,7 @@ struct StreamCheck: Equatable {
     let age = counts?.fresh.flatMap { fresh in time.map { $0 > fresh ? $0 - fresh : 0 } }
     self.age = age
     staleSince = entry.staleSince ?? entry.fleet?.staleSince
+    isOnDisk = entry.onDisk
     let isOld = maxAge.map { limit in age.map { $0 > UInt64(max(0, limit.wholeMicroseconds)) } ?? true } ?? false
     let ageText = age.map { "fresh \(Quantity.age(microseconds: $0)) ago" } ?? "its age is unknown"
     reason = "\(entry.name) is \(state), \(ageText)" + (entry.message.map { ": \($0)" } ?? "")
@@ -56,6 +59,7 @@ struct StreamCheck: Equatable {
     case "idle" where isOld: verdict = .warning
     case _ where isOld: verdict = .critical
     case "blocked", "waiting": verdict = .warning
+    case "running" where isOnDisk == false, "idle" where isOnDisk == false: verdict = .warning
     case "running", "idle", "finished": verdict = .ok
     default: verdict = .unknown  // the daemon has another version
     }
@@ -79,6 +83,7 @@ struct StreamCheck: Equatable {
     if let age { members.append(("age", Self.seconds(Int(clamping: age)))) }
     if let maxAge { members.append(("max_age", Self.seconds(maxAge.wholeMicroseconds))) }
     if let staleSince { members.append(("stale_since", String(staleSince))) }
+    if let isOnDisk { members.append(("on_disk", String(isOnDisk))) }
     return "{\(members.map { "\"\($0.0)\":\($0.1)" }.joined(separator: ","))}\n"
   }
 

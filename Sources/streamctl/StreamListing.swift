@@ -104,7 +104,7 @@ extension CatalogueEntry {
   /// Whether its newest event may not be the present one: nothing has come for too long, or the fleet has no leader.
   var isStale: Bool { staleSince != nil || fleet?.staleSince != nil }
 
-  /// Whether it does not do what it is for: it fails, is blocked or stale, or has a remark such as that it is not on disk.
+  /// Whether it does not do what it is for: it fails, is blocked or stale, or is not on disk where it should be.
   var needsPerson: Bool { isStale || state == "failed" || message != nil }
 
   /// What is to be said of the stream's state.

@@ -258,11 +258,11 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     return parts.joined(separator: "; ")
   }
 
-  /// How many streams need a person, such as `7 failing, 1 stale`; empty: none.
+  /// How many streams need a person, such as `7 failing, 1 stale, 2 not on disk`; empty: none.
   private static func troubles(of streams: [Statistics.Stream]) -> [String] {
     let counts = [
       ("failing", streams.count { $0.state.hasPrefix("fail") }), ("stale", streams.count { $0.staleSince != nil }),
-      ("blocked", streams.count { $0.state == "blocked" }),
+      ("blocked", streams.count { $0.state == "blocked" }), ("not on disk", streams.count { $0.isOnDisk == false }),
     ]
     let texts = counts.filter { $0.1 > 0 }.map { "\($0.1) \($0.0)" }
     return texts.isEmpty ? [] : [texts.joined(separator: ", ")]

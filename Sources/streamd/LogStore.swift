@@ -2,6 +2,7 @@ import Dispatch
 import Glibc
 import ReplayLog
 import StreamRuntime
+import StreamServer
 import Synchronization
 import Systemd
 
@@ -10,16 +11,16 @@ import Systemd
 ///
 /// Confined to one thread at a time.
 final class LogStore {
-  /// A stream's log, and the stream's remark for `$streams`.
+  /// A stream's log, and where its events are.
   struct StoredLog {
     let log: EventLog
-    var remark: String?
+    var storage: StreamStorage
   }
 
   /// Events of a stream are not written to the disk any more.
   struct Loss: Sendable {
     let stream: String
-    let remark: String
+    let reason: String
     /// The region of the log that is meant.
     fileprivate let region: MappedRegion
   }
@@ -88,7 +89,7 @@ final class LogStore {
     ) { [listener] stream, reason, region in
       journal.write(.stateNotKept, .error, "events not written to disk: \(reason)", .stream(stream))
       guard let region else { return }
-      listener.notWritten.withLock { $0 }?(Loss(stream: stream, remark: "not on disk: \(reason)", region: region))
+      listener.notWritten.withLock { $0 }?(Loss(stream: stream, reason: reason, region: region))
     }
     for stored in stored { take(stored) }
   }
@@ -301,7 +302,7 @@ final class LogStore {
     guard stream.keep != .no else {
       release(held)
       if let file { folder.remove(stream.name, replacing: file) }
-      return StoredLog(log: try made(fresh(stream, limits), stream.name))
+      return StoredLog(log: try made(fresh(stream, limits), stream.name), storage: .memory)
     }
     // The log with the newest event was in use last. A superseded file is older than its replacement.
     let isFileNewer =
@@ -315,7 +316,7 @@ final class LogStore {
         let log = try logInFile(of: stream, limits, file, isFileNewer ? nil : held?.remains, refusal)
         release(held)
         filed[stream.name] = log
-        return StoredLog(log: log)
+        return StoredLog(log: log, storage: .disk)
       } catch {
         refusal = error
         noteNotOnDisk(stream.name, error)
@@ -335,7 +336,14 @@ final class LogStore {
       release(held)
     }
     if let file { leave(file, of: stream) }
-    return StoredLog(log: log, remark: stream.keep == .disk ? refusal.map { "not on disk: \($0)" } : nil)
+    return StoredLog(log: log, storage: Self.storage(of: stream, refusal))
+  }
+
+  /// Where the events of a stream are whose log is in memory.
+  /// - Parameter refusal: why the log is in no file, if it should be in one.
+  private static func storage(of stream: Configuration.Stream, _ refusal: LogRefusal?) -> StreamStorage {
+    guard stream.keep == .disk, let refusal else { return .memory }
+    return .notOnDisk(reason: "\(refusal)")
   }
 
   /// Another log continues the one in a file.
@@ -401,7 +409,7 @@ final class LogStore {
         if !isInPlace { filed[name]?.leaveBehind() }
         release(stored: storedNames.removeValue(forKey: name))
         filed[name] = log
-        return StoredLog(log: log)
+        return StoredLog(log: log, storage: .disk)
       } catch {
         refusal = error
         noteNotOnDisk(name, error)
@@ -425,7 +433,7 @@ final class LogStore {
     } else if let file = filed.removeValue(forKey: name) {
       folder.leaveBehind(file, of: name)
     }
-    return StoredLog(log: log, remark: refusal.map { "not on disk: \($0)" })
+    return StoredLog(log: log, storage: Self.storage(of: stream, refusal))
   }
 
   /// Releases the log of a stream that is no longer served. A file keeps its content.

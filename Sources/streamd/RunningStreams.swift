@@ -58,9 +58,9 @@ final class RunningStreams: @unchecked Sendable {
     shareStreams(streams)
   }
 
-  /// On the queue, which sets all remarks: of a log that was replaced meanwhile, nothing is to be said any more.
+  /// On the queue, which sets the storage of all streams: the loss of a log that was replaced meanwhile is of no interest.
   private func take(_ loss: LogStore.Loss) {
-    if logs.isPresent(loss) { server.setRemark(loss.remark, of: loss.stream) }
+    if logs.isPresent(loss) { server.setStorage(.notOnDisk(reason: loss.reason), of: loss.stream) }
   }
 
   /// Passes the shared streams to the fleet, each with its source if the feed is new.
@@ -92,7 +92,7 @@ final class RunningStreams: @unchecked Sendable {
     let holds = (ending + renewed.map(\.name) + difference.removed).compactMap { feeds[$0]?.hold }
     passHeld(holds)
     defer { sources.close(holds) }
-    var remarks: [(String, String?)] = []
+    var storages: [(String, StreamStorage)] = []
     let renewedNames = Set(renewed.map(\.name))
     func change(_ stream: Configuration.Stream, hasOtherFeed: Bool, hasOtherLog: Bool) -> StreamChange {
       StreamChange(
@@ -101,8 +101,8 @@ final class RunningStreams: @unchecked Sendable {
         makeLog: hasOtherLog || displaced.contains(stream.name)
           ? { [logs] old in
             let kept = try logs.log(of: stream, insteadOf: old)
-            remarks.append((stream.name, kept.remark))
-            if kept.remark == nil, displaced.contains(stream.name) { logs.noteStoredAgain(stream.name) }
+            storages.append((stream.name, kept.storage))
+            if kept.storage == .disk, displaced.contains(stream.name) { logs.noteStoredAgain(stream.name) }
             return kept.log
           } : nil)
     }
@@ -123,7 +123,7 @@ final class RunningStreams: @unchecked Sendable {
       journal.write(
         .stateNotKept, .error, "the stream continues with its current buffer: \(error)", .stream(name))
     }
-    for (name, remark) in remarks { server.setRemark(remark, of: name) }
+    for (name, storage) in storages { server.setStorage(storage, of: name) }
     for name in difference.removed {
       feeds[name] = nil
       logs.forget(name)
@@ -179,7 +179,7 @@ final class RunningStreams: @unchecked Sendable {
       StreamConfiguration(stream), log: kept.log, source: upstream(of: stream, feed),
       publishSource: feed.activePublishSource,
       status: feed.reports.status)
-    if let remark = kept.remark { server.setRemark(remark, of: stream.name) }
+    server.setStorage(kept.storage, of: stream.name)
   }
 
   private func replaceFeed(of stream: Configuration.Stream) -> StreamChange.Feed {

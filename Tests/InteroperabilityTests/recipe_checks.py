@@ -144,7 +144,7 @@ async def recipe_of_home_assistant_works(daemon):
 async def recipe_of_prometheus_works(daemon):
     """the metrics in the recipe for Prometheus exist; with promtool, its rules and configuration are valid"""
     [scrape, rules] = blocks("Prometheus", "yaml")
-    start(daemon, '[streams.page]\nhttp = { url = "%s/page", every = "1h" }\nstart = "always"\nexpect_every = "1h"\n'
+    start(daemon, '[streams.page]\nhttp = { url = "%s/page", every = "1h" }\nstart = "always"\nexpect_every = "1h"\nkeep = "disk"\n'
           'type = "application/octet-stream"\n' % daemon.web.url)
     await curl(daemon, "http://streamd/streams/page?wait=30s")
     code, metrics = await curl(daemon, "http://streamd/metrics")

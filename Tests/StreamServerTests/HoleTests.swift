@@ -160,14 +160,20 @@ import Testing
     }
   }
 
-  @Test func aRemarkIsInTheCatalogue() async throws {
+  @Test func theCatalogueSaysThatAStreamIsNotOnDisk() async throws {
     try await withServer { harness in
       _ = try add(harness, before: [])
-      harness.server.setRemark("not on disk: it is full", of: "s")
-      let client = try WireClient.ready(harness.path)
-      client.get("$streams")
-      #expect(
-        String(decoding: try client.event().data, as: UTF8.self).contains(#""message":"not on disk: it is full""#))
+      func catalogue() throws -> String {
+        let client = try WireClient.ready(harness.path)
+        client.get("$streams")
+        return String(decoding: try client.event().data, as: UTF8.self)
+      }
+      #expect(!(try catalogue().contains("on_disk")))
+      harness.server.setStorage(.disk, of: "s")
+      #expect(try catalogue().contains(#""on_disk":true"#))
+      harness.server.setStorage(.notOnDisk(reason: "it is full"), of: "s")
+      let text = try catalogue()
+      #expect(text.contains(#""message":"not on disk: it is full""#) && text.contains(#""on_disk":false"#))
     }
   }
 

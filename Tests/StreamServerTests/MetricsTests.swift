@@ -59,6 +59,18 @@ import Testing
     }
   }
 
+  @Test func streamsThatAreMeantToBeOnDiskHaveASample() async throws {
+    try await withServer { harness in
+      for name in ["disk", "memory", "lost"] { _ = try harness.add(name) }
+      harness.server.setStorage(.disk, of: "disk")
+      harness.server.setStorage(.notOnDisk(reason: "it is full"), of: "lost")
+      let text = try HTTPWireClient(harness.path).fetch("/metrics").text
+      for (name, wanted) in [("disk", "0"), ("memory", nil), ("lost", "1")] {
+        #expect(value("streamd_stream_not_on_disk{stream=\"\(name)\"}", in: text) == wanted, "\(name)")
+      }
+    }
+  }
+
   @Test func theUpstreamIsCountedOnceItWasAsked() async throws {
     try await withServer { harness in
       let status = SourceStatus()

@@ -6,13 +6,13 @@ import Testing
 @Suite struct StreamCheckTests {
   private func check(
     _ state: String, fresh: UInt64? = nil, stale: UInt64? = nil, fleetStale: UInt64? = nil, maxAge: Duration? = nil,
-    message: String? = nil
+    message: String? = nil, onDisk: Bool? = nil
   ) -> StreamCheck {
     var counts = StatisticsSnapshot.Stream(name: "s")
     counts.fresh = fresh
     let entry = CatalogueEntry(
       name: "s", state: state, message: message, staleSince: stale,
-      fleet: fleetStale.map { .init(role: "follower", staleSince: $0) })
+      fleet: fleetStale.map { .init(role: "follower", staleSince: $0) }, onDisk: onDisk)
     return StreamCheck(entry, counts, at: 100_000_000, maxAge: maxAge)
   }
 
@@ -33,6 +33,16 @@ import Testing
     #expect(check("blocked", fresh: 1, maxAge: .seconds(30)).verdict == .critical)
     // A clock that was set back, or an event of the next moment.
     #expect(check("running", fresh: 200_000_000, maxAge: .seconds(30)).age == 0)
+  }
+
+  @Test func eventsThatAreNotOnDiskAreAWarning() {
+    #expect(check("running", onDisk: true).verdict == .ok)
+    #expect(check("running", onDisk: false).verdict == .warning)
+    #expect(check("idle", onDisk: false).verdict == .warning)
+    #expect(check("failing", onDisk: false).verdict == .critical)
+    #expect(check("running", stale: 98_000_000, onDisk: false).verdict == .critical)
+    let json = check("running", message: "not on disk: it is full", onDisk: false).json
+    #expect(json.contains(#""verdict":"warning""#) && json.contains(#""on_disk":false"#), "\(json)")
   }
 
   @Test func theLineHasTheReasonAndTheAgeForMonitoring() {

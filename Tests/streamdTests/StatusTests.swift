@@ -23,6 +23,16 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func theStatusHasTheNumberOfStreamsThatAreNotOnDisk() async throws {
+    let daemon = try RestartedDaemon()
+    let manager = try #require(daemon.manager)
+    try await daemon.start(keptStream("a", keep: "disk") + keptStream("b", keep: "memory"), state: "/proc/streamd")
+    var isNamed = false
+    for _ in 0..<60 where !isNamed { isNamed = manager.receive()?.contains("; 1 not on disk") ?? false }
+    #expect(isNamed)
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func theStatusNamesTheReasonWhyTheFleetCannotBeReached() async throws {
     let daemon = try RestartedDaemon()
     let manager = try #require(daemon.manager)

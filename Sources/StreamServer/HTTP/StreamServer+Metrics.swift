@@ -117,6 +117,11 @@ private struct StreamFamilies {
     add("up", .gauge, "1 unless the stream is failing or failed.") {
       .number($0.state == "failing" || $0.state == "failed" ? 0 : 1)
     }
+    add(
+      "not_on_disk", .gauge, "1 if the events are not on disk, of a stream whose events are meant to be; otherwise 0."
+    ) {
+      $0.isOnDisk.map { .number($0 ? 0 : 1) }
+    }
     add("subscribers", .gauge, "Live subscriptions.") { .number(UInt64($0.subscribers)) }
     add("lag_events", .gauge, "Events that the slowest subscription has not been sent.") { $0.lag.map { .number($0) } }
     add("newest_event_timestamp_seconds", .gauge, "Time of the newest event since the Unix epoch, in seconds.") {

@@ -26,7 +26,7 @@ extension ServedStream {
       key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
       tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
-      fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap)
+      fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap, onDisk: storage.withLock { $0 }.isOnDisk)
   }
 
   /// The sentence that nothing has come for too long, for the message of the state; nil: the stream is not stale.
@@ -47,7 +47,7 @@ extension ServedStream {
     // The sentences of all problems, with the given reason first.
     func message(_ reason: String?) -> String? {
       let reasons = [
-        reason, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness,
+        reason, storage.withLock { $0 }.fault, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness,
         status.fleet?.difference(showsNames: showsNames),
       ].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
@@ -62,11 +62,11 @@ extension ServedStream {
         let reader = showsNames ? "\(holder.reader)" : "a subscriber"
         return ("blocked", message("stalled by \(reader), \(holder.unread) events behind"))
       }
-      guard log.isConnected else { return ("idle", message(remark.withLock { $0 })) }
+      guard log.isConnected else { return ("idle", message(nil)) }
       if let trouble = survey.finding(on: self).trouble {
         return (trouble.word, message(trouble.sentence(showsNames: showsNames)))
       }
-      return ("running", message(remark.withLock { $0 }))
+      return ("running", message(nil))
     }
   }
 }

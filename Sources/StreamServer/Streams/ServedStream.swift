@@ -30,7 +30,7 @@ final class ServedStream: Sendable {
   private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
   let holder = Locked<Holder?>(nil)
-  let remark = Locked<String?>(nil)
+  let storage = Locked<StreamStorage>(.memory)
   let freshness = Locked<Freshness?>(nil)
   /// The watcher of a stream that has, or had, keys.
   private let stateWatcher = Locked<StateWatcher?>(nil)
@@ -326,9 +326,7 @@ final class ServedStream: Sendable {
 
   func countLagged(_ lost: UInt64) { lagged.add(lost, ordering: .relaxed) }
 
-  func setRemark(_ remark: String?) {
-    self.remark.withLock { $0 = remark }
-  }
+  func setStorage(_ storage: StreamStorage) { self.storage.withLock { $0 = storage } }
 
   func setHolder(_ holder: Holder) {
     self.holder.withLock { $0 = holder }
@@ -369,7 +367,7 @@ final class ServedStream: Sendable {
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,
       fresh: fresh, staleSince: staleSince, expectEvery: configuration.expectEvery, keyedState: keyedState,
       fleet: status.fleet, upstream: upstream == UpstreamFigures() ? nil : upstream,
-      mapReaders: listedMap?.readers, missed: missedEvents)
+      mapReaders: listedMap?.readers, missed: missedEvents, isOnDisk: storage.withLock { $0 }.isOnDisk)
   }
 
   /// The stream's entry in `$history`.

@@ -87,6 +87,8 @@ public struct Statistics: Equatable, Sendable {
     public var mapReaders: Int?
     /// Events of its bases, or of another streamd, that it has missed; nil for other streams.
     public var missed: UInt64?
+    /// Whether its events are on disk; nil for a stream whose events are not meant to be.
+    public var isOnDisk: Bool?
   }
 }
 
