@@ -157,6 +157,33 @@ import Testing
     }
   }
 
+  @Test func aSharedStreamWaitsWhileTheBrokersCannotBeReached() async throws {
+    try await withServer { harness in
+      let status = SourceStatus()
+      _ = try harness.add("s", status: status)
+      func entry(_ client: WireClient) throws -> CatalogueEntry { try entries(client) { $0.get("$streams") }[0] }
+      status.fleet = Self.shared
+      status.fleet?.outage = .init(since: 1_767_225_600_000_000, reason: "Connection refused")
+      let sentence = "no connection to the fleet's brokers since 2026-01-01T00:00:00Z"
+      let own = try entry(.ready(harness.path))
+      #expect(own.state == "waiting" && own.message == sentence + " (Connection refused)")
+      let stranger = try entry(WireClient(harness.server, user: 1003))
+      #expect(stranger.state == "waiting" && stranger.message == sentence)
+      #expect(harness.server.statistics.byStream.first?.state == "waiting")
+      status.set(.failing("HTTP 500"))
+      try harness.eventually {
+        let entry = try entry(.ready(harness.path))
+        return entry.state == "failing" && entry.message == "HTTP 500; \(sentence) (Connection refused)"
+      }
+      status.set(.healthy)
+      status.fleet?.outage = nil
+      try harness.eventually {
+        let entry = try entry(.ready(harness.path))
+        return entry.state == "running" && entry.message == nil
+      }
+    }
+  }
+
   @Test func theLagAloneIsListedOnceInItsPeriod() {
     let status = SourceStatus()
     let period = SourceStatus.lagPeriod

@@ -72,6 +72,25 @@ import Testing
     #expect(turn { other.isCancelled && engine.subjects == [.heartbeats, .host(engine.host)] })
   }
 
+  @Test func theStatusSaysAtOnceThatTheBrokersCannotBeReached() {
+    engine.connects = false
+    let stream = stream(.continuous, ControlledSource())
+    member.start()
+    member.setStreams([stream])
+    settle()
+    #expect(stream.status.fleet?.outage?.reason == "not connected yet")
+    member.engineDisconnected("Connection refused")
+    let outage = stream.status.fleet?.outage
+    #expect(outage?.reason == "Connection refused")
+    member.engineDisconnected("No route to host")
+    #expect(stream.status.fleet?.outage?.reason == "No route to host")
+    #expect(stream.status.fleet?.outage?.since == outage?.since)
+    member.engineConnected()
+    #expect(stream.status.fleet != nil && stream.status.fleet?.outage == nil)
+    member.engineDisconnected("closed")
+    #expect(stream.status.fleet?.outage?.reason == "closed")
+  }
+
   @Test func aReloadOfAStreamWithValuesThatAreNotStoredGoesOnWithTheNextOnes() throws {
     let source = try share(.publish)
     engine.holdsAppends = true
@@ -160,6 +179,8 @@ private final class MemoryEngine: FleetEngine {
   private(set) var log: [[UInt8]] = []
   private(set) var subjects: Set<FleetSubject> = []
   private(set) var hasStopped = false
+  /// Whether a start finds the brokers.
+  var connects = true
   /// Whether appends wait for `decide`.
   var holdsAppends = false
   /// nil: no host answers.
@@ -190,7 +211,9 @@ private final class MemoryEngine: FleetEngine {
     for decide in waiting { decide(result) }
   }
 
-  func start(_ observer: any FleetEngineObserver) { answers.append { observer.engineConnected() } }
+  func start(_ observer: any FleetEngineObserver) {
+    if connects { answers.append { observer.engineConnected() } }
+  }
   func stop() { hasStopped = true }
 
   func append(

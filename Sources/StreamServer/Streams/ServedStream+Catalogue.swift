@@ -36,8 +36,11 @@ extension ServedStream {
   }
 
   /// `stale since 2026-01-01T00:00:00Z`
-  fileprivate static func staleSince(_ time: UInt64) -> String {
-    "stale since \(Date(timeIntervalSince1970: Double(time / 1_000_000)).formatted(.iso8601))"
+  fileprivate static func staleSince(_ time: UInt64) -> String { "stale since \(written(time))" }
+
+  /// A time as `2026-01-01T00:00:00Z`.
+  fileprivate static func written(_ time: UInt64) -> String {
+    Date(timeIntervalSince1970: Double(time / 1_000_000)).formatted(.iso8601)
   }
 
   /// - Parameters: as for `summary`.
@@ -47,7 +50,8 @@ extension ServedStream {
     // The sentences of all problems, with the given reason first.
     func message(_ reason: String?) -> String? {
       let reasons = [
-        reason, storage.withLock { $0 }.fault, keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness,
+        reason, status.fleet?.outage?.sentence(showsReason: showsNames), storage.withLock { $0 }.fault,
+        keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness,
         status.fleet?.difference(showsNames: showsNames),
       ].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
@@ -57,6 +61,7 @@ extension ServedStream {
     case (.failure(let failure)?, _): return ("failed", failure.message)
     case (nil, .failing(let reason)): return ("failing", message(reason))
     case (nil, .waiting(let reason)): return ("waiting", message(reason))
+    case (nil, .healthy) where status.fleet?.outage != nil: return ("waiting", message(nil))
     case (nil, .healthy):
       if let holder = holder.withLock({ $0 }) {
         let reader = showsNames ? "\(holder.reader)" : "a subscriber"
@@ -77,6 +82,13 @@ extension ServedStream.Holder.Reader: CustomStringConvertible {
     case .client(let client): "\(client)"
     case .stream(let name): "\"\(name)\", which is made of it"
     }
+  }
+}
+
+extension FleetStatus.Outage {
+  /// - Parameter showsReason: whether it has the reason, which can name the brokers.
+  fileprivate func sentence(showsReason: Bool) -> String {
+    "no connection to the fleet's brokers since \(ServedStream.written(since))" + (showsReason ? " (\(reason))" : "")
   }
 }
 

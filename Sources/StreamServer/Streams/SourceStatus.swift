@@ -30,12 +30,26 @@ public struct FleetStatus: Equatable, Sendable {
   /// The names of the hosts that define the stream otherwise, as far as this host knows: the leader, or, for the leader, all
   /// others.
   public var otherHosts: [String]
+  /// The present time without a connection to the brokers; nil: they can be reached.
+  public var outage: Outage?
+
+  /// A time without a connection to the fleet's brokers.
+  public struct Outage: Equatable, Sendable {
+    /// Microseconds since the Unix epoch.
+    public let since: UInt64
+    /// The last failure.
+    public var reason: String
+
+    /// Creates a description.
+    public init(since: UInt64, reason: String) { (self.since, self.reason) = (since, reason) }
+  }
 
   /// Creates a status.
   public init(
     isLeading: Bool, leader: String?, term: UInt64, epoch: UInt64, lag: UInt64, staleSince: UInt64?,
-    otherHosts: [String] = []
+    otherHosts: [String] = [], outage: Outage? = nil
   ) {
+    self.outage = outage
     (self.isLeading, self.leader, self.term, self.epoch) = (isLeading, leader, term, epoch)
     (self.lag, self.staleSince, self.otherHosts) = (lag, staleSince, otherHosts)
   }

@@ -1,3 +1,4 @@
+import ReplayLog
 import StreamRuntime
 import StreamServer
 import Systemd
@@ -13,6 +14,8 @@ struct FleetConnectionNotes {
   private var isAwaited = false
   /// Whether the first connection has taken too long.
   private var hasWaited = false
+  /// The present time without a connection; nil: there is one.
+  private(set) var outage: FleetStatus.Outage?
 
   /// How long the first connection may take before the journal gets a warning.
   private static let firstConnectionTime: UInt64 = 10_000_000_000
@@ -20,11 +23,17 @@ struct FleetConnectionNotes {
   /// - Parameter startedAt: on the monotonic clock.
   init(_ server: StreamServer, _ journal: Journal, since startedAt: UInt64) {
     (self.server, self.journal, self.startedAt) = (server, journal, startedAt)
-    server.fleetConnection = .disconnected("not connected yet")
+    setDisconnected("not connected yet")
+  }
+
+  private mutating func setDisconnected(_ reason: String) {
+    server.fleetConnection = .disconnected(reason)
+    outage = FleetStatus.Outage(since: outage?.since ?? EventLog.wallClock(), reason: reason)
   }
 
   mutating func connected() {
     server.fleetConnection = .connected
+    outage = nil
     if let note = notes.recovered(at: EventLoop.monotonicTime) {
       write(note)
     } else if !hasConnected {
@@ -34,7 +43,7 @@ struct FleetConnectionNotes {
   }
 
   mutating func disconnected(_ reason: String) {
-    server.fleetConnection = .disconnected(reason)
+    setDisconnected(reason)
     // Brokers that start at the same time as this host are not ready at once.
     if hasConnected || hasWaited {
       noteTime()

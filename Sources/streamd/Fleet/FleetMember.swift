@@ -256,10 +256,14 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   func engineConnected() {
     connection.connected()
+    showStatus()
     update { $0.connected(at: $1) }
   }
 
-  func engineDisconnected(_ reason: String) { connection.disconnected(reason) }
+  func engineDisconnected(_ reason: String) {
+    connection.disconnected(reason)
+    showStatus()
+  }
 
   func engineDropped() {
     journal.write(
@@ -423,7 +427,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       feed.status.fleet = status.map {
         FleetStatus(
           isLeading: $0.isLeading, leader: $0.leader, term: $0.term, epoch: $0.epoch, lag: $0.lag,
-          staleSince: feed.stale?.wallTime, otherHosts: $0.otherHosts)
+          staleSince: feed.stale?.wallTime, otherHosts: $0.otherHosts, outage: connection.outage)
       }
       reportDifference(of: feed, name)
     }
