@@ -87,7 +87,7 @@ def test_an_empty_value_is_no_event(c):
 
 @pytest.mark.parametrize("data", [1, [1, 2], None, {"a": 1}])
 def test_nothing_else_is_a_value(c, data):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="^a value is bytes or str$"):
         c.publish("notes", data)
 
 

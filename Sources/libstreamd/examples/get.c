@@ -8,7 +8,10 @@
 int main(int argc, char **argv) {
   sdm *connection = NULL;
   sdm_event event;
-  if (argc < 2) return 64;
+  if (argc < 2) {
+    fprintf(stderr, "usage: get STREAM\n");
+    return 64;
+  }
   int result = sdm_connect(&connection, NULL);
   if (result < 0) {
     fprintf(stderr, "streamd: %s\n", strerror(-result));

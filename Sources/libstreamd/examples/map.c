@@ -9,7 +9,10 @@ int main(int argc, char **argv) {
   sdm *connection = NULL;
   sdm_mapped *mapped = NULL;
   sdm_event events[256];
-  if (argc < 2) return 64;
+  if (argc < 2) {
+    fprintf(stderr, "usage: map STREAM\n");
+    return 64;
+  }
   int result = sdm_connect(&connection, NULL);
   if (result < 0) {
     fprintf(stderr, "streamd: %s\n", strerror(-result));

@@ -21,7 +21,10 @@ int main(int argc, char **argv) {
   sdm *connection = NULL;
   sdm_subscription *subscription = NULL;
   sdm_options options = SDM_OPTIONS_INIT;
-  if (argc < 2) return 64;
+  if (argc < 2) {
+    fprintf(stderr, "usage: poll STREAM\n");
+    return 64;
+  }
   int result = sdm_connect(&connection, NULL);
   if (result < 0) {
     fprintf(stderr, "streamd: %s\n", strerror(-result));

@@ -10,7 +10,10 @@ int main(int argc, char **argv) {
   sdm *connection = NULL;
   sdm_publisher *publisher = NULL;
   char line[4096];
-  if (argc < 2) return 64;
+  if (argc < 2) {
+    fprintf(stderr, "usage: publish STREAM\n");
+    return 64;
+  }
   int result = sdm_connect(&connection, NULL);
   if (result < 0) {
     fprintf(stderr, "streamd: %s\n", strerror(-result));

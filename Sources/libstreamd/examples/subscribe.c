@@ -9,7 +9,10 @@
 int main(int argc, char **argv) {
   sdm *connection = NULL;
   sdm_subscription *subscription = NULL;
-  if (argc < 2) return 64;
+  if (argc < 2) {
+    fprintf(stderr, "usage: subscribe STREAM [COUNT]\n");
+    return 64;
+  }
   long left = argc > 2 ? atol(argv[2]) : -1;
   int result = sdm_connect(&connection, NULL);
   if (result < 0) {

@@ -81,7 +81,10 @@ static PyObject *publisher_put(struct publisher *self, PyObject *data) {
   }
   /* The stable ABI has no buffers before Python 3.11. */
   PyObject *view = PyBytes_Check(data) ? NULL : PyMemoryView_FromObject(data);
-  if (!view && PyErr_Occurred()) return NULL;
+  if (!view && PyErr_Occurred()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) PyErr_SetString(PyExc_TypeError, "a value is bytes or str");
+    return NULL;
+  }
   PyObject *bytes = view ? PyBytes_FromObject(view) : data;
   char *content;
   PyObject *result = NULL;
