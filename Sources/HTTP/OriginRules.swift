@@ -25,8 +25,9 @@ public struct OriginRules: Sendable {
     // The checks of load balancers may have no Host, which every browser sends.
     let isCheck = head.authority.kind == .empty && (head.target.path == "/healthz" || head.method == .options)
     guard isCheck || allowsHost(head.authority) else {
+      let host = head.authority.kind == .name ? Self.quoted(head.authority.host) : "this host"
       throw Rejection(
-        .forbidden, "this host is not served: add it to server.hosts in the configuration, if it is the server's name")
+        .forbidden, "\(host) is not served: add it to server.hosts in the configuration, if it is the server's name")
     }
     let origin = head["Origin"]
     if let origin, origins.contains(origin) { return origin }
@@ -35,9 +36,16 @@ public struct OriginRules: Sendable {
     case _? where head.target.path == "/" && head.method == .get && head["Sec-Fetch-Mode"] == "navigate": return nil
     case nil where origin.map({ Self.isOrigin($0, of: head.authority) }) ?? true: return nil
     case _:
+      let page = origin == nil || origin == "null" ? "a page of another site" : "a page of \(Self.quoted(origin ?? ""))"
       throw Rejection(
-        .forbidden, "a page of another site made this request: add its origin to server.origins in the configuration")
+        .forbidden, "\(page) made this request: add its origin to server.origins in the configuration")
     }
+  }
+
+  /// A name that the client has sent, short and printable, for a sentence.
+  private static func quoted(_ name: String) -> String {
+    let isShown = name.utf8.count <= 255 && name.utf8.allSatisfy { 0x21...0x7E ~= $0 && $0 != UInt8(ascii: "\"") }
+    return isShown ? "\"\(name)\"" : "another host"
   }
 
   /// Whether the server has this name. Its port does not matter.

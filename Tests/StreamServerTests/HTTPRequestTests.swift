@@ -639,6 +639,31 @@ import Testing
 
   // MARK: Access
 
+  @Test func aRequestForAnotherHostOrOfAnotherSiteIsReportedWithTheKey() async throws {
+    try await withServer { harness in
+      for (host, field, reason) in [
+        ("evil.example", "A: b", "\"evil.example\" is not served: add it to server.hosts"),
+        (String(repeating: "a", count: 300), "A: b", "another host is not served: add it to server.hosts"),
+        ("", "A: b", "this host is not served: add it to server.hosts"),
+        (
+          "localhost", "Origin: https://evil.example",
+          "a page of \"https://evil.example\" made this request: add its origin"
+        ),
+        ("localhost", "Sec-Fetch-Site: cross-site", "a page of another site made this request: add its origin"),
+      ] {
+        let client = try HTTPWireClient(harness.server, user: nil)
+        client.send("GET /streams HTTP/1.1\r\nHost: \(host)\r\n\(field)\r\n\r\n")
+        #expect(try client.response().status == 403)
+        guard case .clientRefused(_, nil, let said)? = harness.reports.last else {
+          Issue.record("\(host) \(field): not reported")
+          continue
+        }
+        #expect(said.hasPrefix(reason))
+      }
+      #expect(harness.server.statistics.refused == 5)
+    }
+  }
+
   @Test func hostsThatCouldBeAnothersAreRefused() async throws {
     var limits = ServerLimits(workers: 1)
     limits.httpHosts = ["streams.example.org"]

@@ -129,10 +129,14 @@ extension Connection {
   /// Reports a refusal.
   /// - Parameter isWithoutToken: whether the connection's token belongs to an earlier request, and not to this one.
   func report(_ refusal: Refusal, isWithoutToken: Bool = false) {
+    reportRefusal(refusal.failure.sentence, of: refusal.stream, isWithoutToken: isWithoutToken)
+  }
+
+  /// - Parameters: as for `report`.
+  func reportRefusal(_ sentence: String, of stream: String? = nil, isWithoutToken: Bool) {
     var identity = identity
     if isWithoutToken { identity.token = nil }
-    let reason = refusal.failure.sentence + origin(of: identity)
-    worker.report(.clientRefused(identity, stream: refusal.stream, reason: reason))
+    worker.report(.clientRefused(identity, stream: stream, reason: sentence + origin(of: identity)))
   }
 
   /// The stream as this client sees it.

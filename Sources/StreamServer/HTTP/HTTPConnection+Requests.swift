@@ -55,7 +55,7 @@ extension HTTPConnection {
   func respond(to head: RequestHead) {
     var request = HTTPRequest(head, allowedOrigin: nil)
     do throws(Rejection) {
-      request = HTTPRequest(head, allowedOrigin: try access.check(head))
+      request = HTTPRequest(head, allowedOrigin: try allowedOrigin(of: head))
       try authenticate(head)
       guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, OPTIONS") }
       let resource = Resource(head.target.path)
@@ -117,10 +117,20 @@ extension HTTPConnection {
     if let sentence = become(token) { throw Rejection(of: .init(.tooManyConnections, sentence)) }
   }
 
-  /// The rules for the fields with which a browser says where a request comes from.
-  private var access: OriginRules {
-    OriginRules(
+  /// Checks the fields with which a browser says where a request comes from. Reports a request that is refused, because
+  /// the configuration may lack a name of the server.
+  /// - Returns: the origin of another site that may read the response; nil: there is none.
+  private func allowedOrigin(of head: RequestHead) throws(Rejection) -> String? {
+    let rules = OriginRules(
       hosts: worker.limits.httpHosts, origins: worker.limits.httpOrigins, isUnixSocket: identity.credentials != nil)
+    do throws(Rejection) {
+      return try rules.check(head)
+    } catch {
+      reportRefusal(error.detail, isWithoutToken: true)
+      var rejection = error
+      rejection.isReported = true
+      throw rejection
+    }
   }
 
   private func respondToOptions(_ request: HTTPRequest, _ methods: String) {
