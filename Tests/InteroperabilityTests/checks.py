@@ -317,7 +317,7 @@ async def channels_are_rejected(daemon):
     """request_channel to a stream without publish is REJECTED with the stream's name"""
     async with connected(daemon) as client:
         channel = Inbox.of(client.request_channel(client.payload("count", b"a value")))
-        expect_equal(await channel.error(), (REJECTED, '"count" does not accept values'), "the error")
+        expect_equal(await channel.error(), (REJECTED, 'with the source timer, not publish, "count" does not accept values'), "the error")
         expect_rising(await client.subscribe("count").events(5))
 
 
@@ -386,7 +386,7 @@ async def a_publisher_may_give_up(daemon):
 async def strangers_may_not_publish(daemon):
     """a publisher without write access is REJECTED"""
     async with connected(daemon) as client:
-        wanted = (REJECTED, f'uid {os.geteuid()} may not write "guarded"; to admit it, set write = ["uid:{os.geteuid()}"]')
+        wanted = (REJECTED, f'uid {os.geteuid()} may not write "guarded"; to admit it, add "uid:{os.geteuid()}" to its write')
         expect_equal(await client.publish("guarded", [b"a value"]).error(), wanted, "the error")
 
 

@@ -126,7 +126,7 @@ import Testing
         try client.receive()
           == .error(
             StreamID(1), .rejected,
-            #"uid \#(getuid()) may not write "p"; to admit it, set write = ["uid:\#(getuid())"]"#))
+            #"uid \#(getuid()) may not write "p"; to admit it, add "uid:\#(getuid())" to its write"#))
       #expect(harness.server.statistics.publishers == 0)
     }
   }

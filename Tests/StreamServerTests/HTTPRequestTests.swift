@@ -122,7 +122,10 @@ import Testing
       _ = try harness.add("s")
       let client = try HTTPWireClient(harness)
       client.get("/streams/s?as=sse&colour=red")
-      #expect(try client.response().text.contains(#"unknown parameter \"colour\""#))
+      let colour = try client.response().text
+      #expect(colour.contains(#"unknown parameter \"colour\""#) && !colour.contains("did you mean"))
+      client.get("/streams/s?as=sse&form=latest")
+      #expect(try client.response().text.contains(#"unknown parameter \"form\"; did you mean \"from\"?"#))
       client.get("/rsocket?a=b")
       #expect(try client.response().text.contains(#"unknown parameter \"a\""#))
     }

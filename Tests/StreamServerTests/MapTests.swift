@@ -177,6 +177,9 @@ private let demandOfMap = #"{"map":true,"position":"#
       let rejected = "\(RSocket.ErrorCode.rejected)"
       let invalid = "\(RSocket.ErrorCode.invalid)"
       #expect(try refused("none", map) == #"\#(rejected) no stream named "none""#)
+      _ = try harness.add("notes") { $0.source = "publish" }
+      #expect(
+        try refused("notes", map) == #"\#(invalid) without map = true in the configuration, "notes" is not mapped"#)
       for isStream in [false, true] {
         let options = isStream ? demandOfMap + "1}" : map
         #expect(try refused("other", options, isStream: isStream) == #"\#(invalid) "other" is not mapped"#)

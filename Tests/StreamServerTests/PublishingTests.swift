@@ -317,20 +317,32 @@ import Testing
   @Test func publishingWithoutAccessOrToOtherSourcesIsRejected() async throws {
     try await withServer { harness in
       _ = try harness.add("read-only")
+      _ = try harness.add("clock") { $0.source = "timer" }
+      try harness.addPublished("ours")
       try harness.addPublished("theirs") { $0.write = AccessRules([.user(4_000_000)]) }
       try harness.addPublished("mine") { $0.write = AccessRules([.group(getgid())]) }
       let client = try WireClient.ready(harness.path)
       for (id, name, sentence) in [
         (1, "nowhere", "no stream named \"nowhere\""), (3, "read-only", "\"read-only\" does not accept values"),
-        (5, "theirs", "uid \(getuid()) may not write \"theirs\"; to admit it, set write = [\"uid:\(getuid())\"]"),
+        (5, "theirs", "uid \(getuid()) may not write \"theirs\"; to admit it, add \"uid:\(getuid())\" to its write"),
         (7, "$stats", "\"$stats\" does not accept values"),
+        (11, "clock", "with the source timer, not publish, \"clock\" does not accept values"),
       ] as [(UInt32, String, String)] {
         client.publish(name, [1], id: id)
         #expect(try client.receive() == .error(StreamID(id), .rejected, sentence))
       }
+      for (user, advice) in [
+        (4_000_000 as UInt32?, "set write = [\"uid:4000000\"]"),
+        (nil, "give it a token with write = [\"ours\"] ([[tokens]])"),
+      ] {
+        let stranger = try WireClient(harness.server, user: user)
+        stranger.publish("ours", [1])
+        guard case .error(_, .rejected, let sentence) = try stranger.receive() else { throw WireClient.Silence() }
+        #expect(sentence.hasSuffix(" may not write \"ours\"; to admit it, \(advice)"))
+      }
       client.publish("mine", [1], id: 9)
       #expect(try grant(client, id: 9) > 0)
-      #expect(harness.server.statistics.refused == 4)
+      #expect(harness.server.statistics.refused == 7)
     }
   }
 
@@ -357,7 +369,7 @@ import Testing
         if case .clientRefused(_, _, let reason) = report { reason } else { nil }
       }
       #expect(
-        reasons.first == "uid \(getuid()) may not write \"theirs\"; to admit it, set write = [\"uid:\(getuid())\"]"
+        reasons.first == "uid \(getuid()) may not write \"theirs\"; to admit it, add \"uid:\(getuid())\" to its write"
           && reasons.count == 2)
       client.subscribe("p", credit: 9, id: 9)
       #expect(try client.events(2) == [[1], [5]])

@@ -56,7 +56,7 @@ import Testing
         errors.contains(
           .error(
             StreamID(1), .rejected,
-            #"uid \#(getuid()) may not write "closed"; to admit it, set write = ["uid:\#(getuid())"]"#)))
+            #"uid \#(getuid()) may not write "closed"; to admit it, add "uid:\#(getuid())" to its write"#)))
       #expect(
         errors.contains(.error(StreamID(3), .canceled, #""fed otherwise" no longer accepts values"#)))
       client.value([2], id: 1)

@@ -1,3 +1,4 @@
+import Glibc
 import RSocket
 import Reactive
 import Testing
@@ -101,6 +102,41 @@ import Testing
       let client = try WireClient.ready(harness.path)
       client.subscribe("s", credit: 1, options: #"{"\#(String(repeating: "x", count: 100_000))": 1}"#)
       #expect(try client.receive() == .error(StreamID(1), .invalid, "options of 100007 bytes: 8192 at most"))
+    }
+  }
+
+  @Test func anUnknownNameIsRejectedWithASimilarOneThatTheClientMaySee() async throws {
+    try await withServer { harness in
+      _ = try harness.add("clock") { $0.read = .owner }
+      _ = try harness.add("s")
+      func refusal(_ name: String, user: UInt32 = getuid()) throws -> String {
+        usleep(110_000)  // similar names are searched ten times a second
+        let client = try WireClient(harness.server, user: user)
+        client.subscribe(name, credit: 1)
+        guard case .error(StreamID(1), .rejected, let sentence) = try client.receive() else {
+          throw WireClient.Silence()
+        }
+        return sentence
+      }
+      #expect(try refusal("clok") == #"no stream named "clok"; did you mean "clock"?"#)
+      #expect(try refusal("$stat") == #"no stream named "$stat"; did you mean "$stats"?"#)
+      #expect(try refusal("clok", user: 4_000_000) == #"no stream named "clok""#)
+      #expect(try refusal("t") == #"no stream named "t""#)
+      #expect(try refusal("clockwork") == #"no stream named "clockwork""#)
+    }
+  }
+
+  @Test func similarNamesAreNotSearchedForEachOfManyUnknownOnes() async throws {
+    try await withServer { harness in
+      _ = try harness.add("clock")
+      let client = try WireClient.ready(harness.path)
+      for id in 0..<100 { client.subscribe("clok", credit: 1, id: UInt32(2 * id + 1)) }
+      var suggestions = 0
+      for _ in 0..<100 {
+        guard case .error(_, .rejected, let sentence) = try client.receive() else { throw WireClient.Silence() }
+        if sentence.contains("clock") { suggestions += 1 }
+      }
+      #expect(suggestions >= 1 && suggestions < 50, "\(suggestions)")
     }
   }
 

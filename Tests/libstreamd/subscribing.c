@@ -270,12 +270,12 @@ void refusals(void) {
   sdm_publisher *p;
   EQUAL(sdm_publisher_new(c, &p, "guarded", "x"), 0);
   EQUAL(sdm_flush(p, PATIENCE), -EACCES);
-  snprintf(sentence, sizeof sentence, "uid %d may not write \"guarded\"; to admit it, set write = ", (int)getuid());
+  snprintf(sentence, sizeof sentence, "uid %d may not write \"guarded\"; to admit it, add \"uid:", (int)getuid());
   CHECK(strncmp(sdm_error(c), sentence, strlen(sentence)) == 0);
   sdm_publisher_unref(p);
   EQUAL(sdm_publisher_new(c, &p, "count", "x"), 0);
   EQUAL(sdm_flush(p, PATIENCE), -EOPNOTSUPP);
-  SAYS(c, "\"count\" does not accept values");
+  SAYS(c, "with the source timer, not publish, \"count\" does not accept values");
   EQUAL(sdm_publish(p, "x", 1), -EBADF);
   EQUAL(sdm_flush(p, 0), -EOPNOTSUPP);
   sdm_publisher_unref(p);

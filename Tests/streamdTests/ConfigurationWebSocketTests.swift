@@ -70,6 +70,10 @@ struct ConfigurationWebSocketTests {
     ("send = \"text\"", ".send: expected a list, got a string"),
     ("send = [5]", ".send: expected a text of 1 to 65536 bytes, got a number"),
     ("send = [\"\"]", ".send: expected a text of 1 to 65536 bytes, got a string"),
+    (
+      "send = [\"\(String(repeating: "a", count: 70_000))\"]",
+      ".send: expected a text of 1 to 65536 bytes, got a string of 70000 bytes"
+    ),
     ("send = [{}]", ".send: expected { credential = \"name\" }, got no credential"),
     (
       "send = [{ credential = \"none\" }]",

@@ -291,7 +291,7 @@ import Testing
     let refused = try ChildProcess(program, ["--socket", daemon.socket, "pub", "theirs", "x"])
     #expect(
       await refused.text(of: refused.errors)
-        == "streamctl: uid \(getuid()) may not write \"theirs\"; to admit it, set write = [\"uid:\(getuid())\"]\n")
+        == "streamctl: uid \(getuid()) may not write \"theirs\"; to admit it, add \"uid:\(getuid())\" to its write\n")
     #expect(await refused.end() == 77)
     // Lossless: the subscriber takes ten and rests; all the same none of the 500 is lost.
     let probe = CreditProbe()

@@ -50,6 +50,19 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
 }
 
 @Suite(.timeLimit(.minutes(10))) struct ListeningTests {
+  @Test(arguments: [("none/s", "none"), ("none/below/s", "none")])
+  func aSocketInADirectoryThatIsMissingIsRefusedWithItsNameAndTheKey(name: String, missing: String) throws {
+    let folder = try TemporaryFolder()
+    do {
+      _ = try ListeningSockets.listen(at: folder.path(name), mode: 0o600).raw
+      Issue.record("it listens")
+    } catch {
+      #expect(
+        "\(error)" == "cannot listen on \(folder.path(name)) (server.socket): "
+          + "the directory \(folder.path(missing)) does not exist")
+    }
+  }
+
   @Test func aSocketInUseIsRefusedWithTheReason() throws {
     let folder = try TemporaryFolder()
     mkdir(folder.path("d"), 0o700)

@@ -21,7 +21,10 @@ struct RequestFailure: Error, Equatable {
   static let notStored = Self(.restarting, "streamd restarts before the stream has stored all values")
   static let invalidToken = Self(.invalidToken, "the token is not valid")
 
-  static func noStream(_ name: String) -> Self { Self(.noStream, "no stream named \"\(name)\"") }
+  /// - Parameter meant: a stream with a similar name.
+  static func noStream(_ name: String, meant: String? = nil) -> Self {
+    Self(.noStream, "no stream named \"\(name)\"" + (meant.map { "; did you mean \"\($0)\"?" } ?? ""))
+  }
 
   static func removed(_ name: String) -> Self { Self(.removed, "\"\(name)\" is no longer served") }
 
@@ -62,7 +65,9 @@ extension Connection {
     guard name.utf8.count <= Self.nameLimit else {
       throw Refusal(nil, .init(.noStream, "no stream has a name of \(name.utf8.count) bytes"))
     }
-    guard let named = worker.streams[name] else { throw Refusal(nil, .noStream(name)) }
+    guard let named = worker.streams[name] else {
+      throw Refusal(nil, .noStream(name, meant: worker.stream(similarTo: name) { visibility }))
+    }
     let limit = worker.limits.requestsPerUser
     let others = share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount)
     guard others + count <= limit else {
@@ -166,10 +171,15 @@ extension Connection {
   }
 
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
-    let change =
-      if identity.token != nil { "add it to write of the token" } else {
-        "set write = [\"\(identity.credentials.map { "uid:\($0.user)" } ?? "*")\"]"
-      }
+    let change: String
+    if let user = identity.credentials?.user {
+      let rule = "\"uid:\(user)\""
+      change = stream.configuration.write.hasOwnRules ? "add \(rule) to its write" : "set write = [\(rule)]"
+    } else if identity.token != nil {
+      change = "add it to write of the token"
+    } else {
+      change = "give it a token with write = [\"\(stream.name)\"] ([[tokens]])"
+    }
     return Refusal(
       stream.name, .init(.mayNotWrite, "\(identity.user) may not write \"\(stream.name)\"; to admit it, \(change)"))
   }

@@ -13,7 +13,7 @@ extension RSocketConnection {
   ) {
     worker.loop.assertOnLoop()
     do throws(RequestFailure) {
-      guard stream.configuration.isMapped else { throw .notMapped(stream.name) }
+      guard stream.configuration.isMapped else { throw .notMapped(stream) }
       guard let user = identity.credentials?.user else {
         throw .init(.notMappable, "\"\(stream.name)\" cannot be mapped over TCP")
       }
@@ -101,7 +101,11 @@ extension Connection {
 }
 
 extension RequestFailure {
-  static func notMapped(_ stream: String) -> Self { Self(.notMapped, "\"\(stream)\" is not mapped") }
+  /// Clients of the last release compare how the sentence ends.
+  static func notMapped(_ stream: ServedStream) -> Self {
+    let remark = stream.isConfigured ? "without map = true in the configuration, " : ""
+    return Self(.notMapped, "\(remark)\"\(stream.name)\" is not mapped")
+  }
 
   fileprivate static func noMap(of stream: String) -> Self {
     Self(.mapRemoved, "\"\(stream)\" is not mapped any more")

@@ -61,6 +61,8 @@ import Synchronization
   private var lastGroups: (client: UInt64, groups: [UInt32])?
   /// The filter that was compiled last: a request for many streams has one.
   var lastFilter: RequestFilter?
+  /// The time before which no similar name is searched.
+  var nextSearch: UInt64 = 0
   /// Responses that wait for metrics.
   private var waitingForMetrics: [MetricsCache.Key: [MetricsResponse]] = [:]
   private(set) var isStopping = false

@@ -130,6 +130,10 @@ struct StreamQuery: Equatable {
   /// The key whose newest event is requested; nil: the newest event of the stream.
   var key: String?
 
+  private static let names: Set = [
+    "as", "from", "last", "count", "follow", "on_lag", "ids", "where", "marker", "wait", "key",
+  ]
+
   /// The longest wait.
   static let longestWait = Duration.seconds(60)
 
@@ -228,7 +232,9 @@ struct StreamQuery: Equatable {
       }
       wait = duration
     case "key": key = value
-    default: throw Rejection(.badRequest, "unknown parameter \"\(name)\"")
+    default:
+      let meant = nearest(to: name, among: Self.names).map { "; did you mean \"\($0)\"?" } ?? ""
+      throw Rejection(.badRequest, "unknown parameter \"\(name)\"\(meant)")
     }
   }
 

@@ -35,7 +35,7 @@ extension Connection {
   func failure(_ obstacle: PublishingObstacle, of stream: ServedStream) -> RequestFailure {
     let name = stream.name
     return switch obstacle {
-    case .acceptsNoValues: .init(.takesNoValues, "\"\(name)\" does not accept values")
+    case .acceptsNoValues: .init(.takesNoValues, stream.sourceRemark + "\"\(name)\" does not accept values")
     case .forbidden: mayNotWrite(stream).failure
     case .noRoom: .init(.noSpace, "\"\(name)\" has no space: values of other publishers wait in it")
     case .tooManyNames(let count, let free):
@@ -57,6 +57,14 @@ extension Connection {
     guard let source = stream.publishSource else { throw .acceptsNoValues }
     guard admits(stream.configuration.write) else { throw .forbidden }
     return source
+  }
+}
+
+extension ServedStream {
+  /// Why it accepts no values, before the sentence that it does not: clients of the last release compare how that ends.
+  fileprivate var sourceRemark: String {
+    let source = configuration.source
+    return isConfigured && source != "publish" ? "with the source \(source), not publish, " : ""
   }
 }
 

@@ -79,6 +79,12 @@ public struct AccessRules: Equatable, Sendable {
     tokens.isEmpty ? self : AccessRules(rules + tokens.map { .token($0) })
   }
 
+  /// Whether there are rules for clients besides tokens and those of the default, `owner`.
+  var hasOwnRules: Bool {
+    let clients = rules.filter { if case .token = $0 { false } else { true } }
+    return !clients.isEmpty && clients != Self.owner.rules
+  }
+
   /// - Parameters:
   ///   - peer: the client's credentials; nil: it has none.
   ///   - token: the token of a client without credentials.

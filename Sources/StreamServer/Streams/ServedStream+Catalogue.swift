@@ -5,6 +5,9 @@ import StreamProtocol
 import StreamRuntime
 
 extension ServedStream {
+  /// Whether it has a source that a configuration names: it is neither a system stream nor one of a program's own.
+  var isConfigured: Bool { feed == nil && configuration.source != StreamConfiguration(name: "").source }
+
   /// Events that its source has lost before it read them; nil: see `SourceStatus.missed`.
   var missedEvents: UInt64? { status.missed }
 

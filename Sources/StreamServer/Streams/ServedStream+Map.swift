@@ -38,7 +38,7 @@ extension ServedStream {
 
   /// - Parameter user: the reader's user.
   func openMap(from start: SubscribeOptions.Start, for user: UInt32) throws(RequestFailure) -> StreamMap.Opened {
-    guard let map = map.withLock({ $0 }) else { throw .notMapped(name) }
+    guard let map = map.withLock({ $0 }) else { throw .notMapped(self) }
     map.renew(from: log)
     let replay = configuration.replay
     let opened = log.read { storage, _ in

@@ -10,6 +10,14 @@ final class StreamTable: Sendable {
   /// All streams, sorted by name.
   var all: [ServedStream] { streams.withLock { $0.values.sorted { $0.name < $1.name } } }
 
+  /// The streams whose names have about this number of bytes; none if there are more streams than `limit`.
+  func named(inAbout byteCount: Int, ofAtMost limit: Int) -> [ServedStream] {
+    streams.withLock { streams in
+      guard streams.count <= limit else { return [] }
+      return streams.values.filter { abs($0.name.utf8.count - byteCount) <= 2 }
+    }
+  }
+
   /// - Returns: false when the name is taken.
   func insert(_ stream: ServedStream) -> Bool {
     streams.withLock { streams in

@@ -52,7 +52,7 @@ struct ConfigurationNode: Sendable {
     case .string(let text) where !secret && !text.mayHoldSecret: return Self.shown(text)
     case .integer(let number) where !secret: return "\(number)"
     case .float(let text) where !secret: return text
-    case .string: return "a string"
+    case .string(let text): return text.utf8.count > 8192 ? "a string of \(text.utf8.count) bytes" : "a string"
     case .integer, .float: return "a number"
     case .boolean(let flag): return "\(flag)"
     case .date: return "a date or time"

@@ -26,6 +26,18 @@ final class ListeningSockets {
       description = "cannot listen on \(address): \(reason)"
     }
 
+    /// - Parameter fault: what is wrong with the directory of `path`, in which no file can be made.
+    fileprivate init(_ path: String, without fault: String) {
+      var directory = path[..<(path.lastIndex(of: "/") ?? path.startIndex)]
+      // The first one that is missing.
+      while let slash = directory.lastIndex(of: "/"), slash > directory.startIndex,
+        unsafe access(String(directory[..<slash]), F_OK) != 0, errno == ENOENT
+      {
+        directory = directory[..<slash]
+      }
+      description = "cannot listen on \(path) (server.socket): the directory \(directory) \(fault)"
+    }
+
     /// - Parameter path: is in use.
     fileprivate init(_ path: String) {
       var status = stat()
@@ -40,12 +52,17 @@ final class ListeningSockets {
     }
   }
 
-  /// Listens on the daemon's Unix socket.
+  /// Listens on the daemon's Unix socket, `server.socket`.
   static func listen(at path: String, mode: mode_t) throws -> OwnedDescriptor {
     do throws(SystemError) {
       return try UnixSocket.listen(at: path, mode: mode)
     } catch {
-      throw error.code == EADDRINUSE ? Refusal(path) : error
+      switch error.code {
+      case EADDRINUSE: throw Refusal(path)
+      case ENOENT: throw Refusal(path, without: "does not exist")
+      case EACCES: throw Refusal(path, without: "does not admit this user")
+      default: throw error
+      }
     }
   }
 
