@@ -16,16 +16,27 @@ extension ServiceManager {
   ///
   /// - Returns: nil without a reply: no manager, no bus, a bus that hangs, or no permission.
   public func ending() -> Ending? {
-    guard isPresent, let bus = Bus(until: .now + .seconds(1)) else { return nil }
+    // The unit passes its own name (STREAMD_UNIT=%n): other methods read the control groups, which the sandbox and
+    // containers may hide.
+    guard isPresent, let unit = unsafe getenv("STREAMD_UNIT").map({ unsafe String(cString: $0) }),
+      let bus = Bus(of: unit, until: .now + .seconds(1))
+    else { return nil }
     switch bus.jobType() {
     case "restart", "try-restart", "start": return .restart
     case "stop": return .stop
     default: return nil
     }
   }
+
+  /// How a unit of the system protects home directories: its ProtectHome=, such as `yes`. Waits at most a second.
+  ///
+  /// - Returns: nil without a reply: no manager, or no bus.
+  public static func homeProtection(of unit: String) -> String? {
+    Bus(of: unit, isSystem: true, until: .now + .seconds(1))?.text(of: "ProtectHome", ofInterface: ".Service")
+  }
 }
 
-/// A connection to the bus of the manager that runs this process: the system's, or the user's.
+/// A connection to the bus of a service manager, for the properties of a unit.
 @safe private final class Bus {
   private let bus: OpaquePointer
   private let unitPath: String
@@ -35,16 +46,15 @@ extension ServiceManager {
 
   /// Connects to the bus.
   ///
-  /// The unit passes its own name (STREAMD_UNIT=%n): other methods read the control groups, which the sandbox and
-  /// containers may hide.
-  init?(until deadline: ContinuousClock.Instant) {
+  /// - Parameter isSystem: false: the bus of the manager that runs this process, the system's or the user's.
+  init?(of unit: String, isSystem: Bool = false, until deadline: ContinuousClock.Instant) {
     var opened: OpaquePointer?
     var path: UnsafeMutablePointer<CChar>?
-    guard let unit = unsafe getenv("STREAMD_UNIT"),
-      unsafe sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path = unsafe path
+    guard unsafe sd_bus_path_encode("/org/freedesktop/systemd1/unit", unit, &path) >= 0, let path = unsafe path
     else { return nil }
     defer { unsafe free(path) }
-    guard unsafe sd_bus_open(&opened) >= 0, let opened = unsafe opened else { return nil }
+    let result = unsafe isSystem ? sd_bus_open_system(&opened) : sd_bus_open(&opened)
+    guard result >= 0, let opened = unsafe opened else { return nil }
     unsafe bus = opened
     unitPath = unsafe String(cString: path)
     self.deadline = deadline
@@ -83,11 +93,21 @@ extension ServiceManager {
       unsafe sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "u")), &number) > 0,
       unsafe sd_bus_message_read_basic(reply, CChar(UInt8(ascii: "o")), &path) > 0, number > 0, let path = unsafe path
     else { return nil }
-    var type: UnsafeMutablePointer<CChar>?
-    defer { unsafe free(type) }
+    return unsafe text(of: "JobType", ofInterface: ".Job", at: String(cString: path))
+  }
+
+  /// A property that is a string.
+  ///
+  /// - Parameters:
+  ///   - interface: the end of its name.
+  ///   - path: nil: the unit's.
+  func text(of property: String, ofInterface interface: String, at path: String? = nil) -> String? {
+    var text: UnsafeMutablePointer<CChar>?
+    defer { unsafe free(text) }
     guard limitCall(),
-      unsafe sd_bus_get_property_string(bus, Self.manager, path, Self.manager + ".Job", "JobType", nil, &type) >= 0
+      unsafe sd_bus_get_property_string(
+        bus, Self.manager, path ?? unitPath, Self.manager + interface, property, nil, &text) >= 0
     else { return nil }
-    return unsafe type.map { unsafe String(cString: $0) }
+    return unsafe text.map { unsafe String(cString: $0) }
   }
 }

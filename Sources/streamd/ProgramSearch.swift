@@ -18,7 +18,9 @@ enum ProgramSearch {
 
   private static func failure(ofFile path: String) -> String? {
     var file = stat()
-    guard unsafe stat(path, &file) == 0 else { return unsafe "\"\(path)\": \(String(cString: strerror(errno)))" }
+    guard unsafe stat(path, &file) == 0 else {
+      return unsafe "\"\(path)\": \(String(cString: strerror(errno)))" + HomeDirectories.hint(on: path)
+    }
     guard file.st_mode & S_IFMT == S_IFREG else { return "\"\(path)\", which is not a regular file" }
     return unsafe access(path, X_OK) == 0 ? nil : "\"\(path)\", which is not executable"
   }

@@ -96,6 +96,7 @@ do throws(DaemonArguments.UsageError) {
     let remarks = [
       CredentialFolder.remark(on: source.unreadCredentials),
       LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration), JQTransform.remark(on: configuration),
+      HomeDirectories.remark(on: configuration),
     ]
     for remark in remarks.compactMap(\.self) { print("\(path): \(remark)".escapedForTerminal) }
     print("\(path): \(counted(configuration.streams.count, "stream")), no errors".escapedForTerminal)
