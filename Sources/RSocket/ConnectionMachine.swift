@@ -69,7 +69,8 @@ public struct ConnectionMachine: Sendable {
   var lifetimeMilliseconds: UInt32 = 0
   var leaseCount: UInt32 = 0
   var lastRequestID: UInt32
-  let limits: ConnectionLimits
+  /// The limits with which the connection began.
+  public let limits: ConnectionLimits
   var output: [UInt8] = []
   /// The start of an incomplete frame.
   var tail: [UInt8] = []

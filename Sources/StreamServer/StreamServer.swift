@@ -23,7 +23,8 @@ public final class StreamServer: Sendable {
     case noMemory(SystemError)
   }
 
-  let limits: ServerLimits
+  private let presentLimits: Locked<ServerLimits>
+  var limits: ServerLimits { presentLimits.withLock { $0 } }
   let version: String
   let report: @Sendable (ServerReport) -> Void
   let streams = StreamTable()
@@ -60,7 +61,7 @@ public final class StreamServer: Sendable {
     wantsDetails: @escaping @Sendable () -> Bool = { false },
     report: @escaping @Sendable (ServerReport) -> Void = { _ in }
   ) throws {
-    self.limits = limits
+    presentLimits = Locked(limits)
     sourcesWait = Atomic(restores)
     self.version = version
     let counts = counts
@@ -281,6 +282,19 @@ public final class StreamServer: Sendable {
     for worker in workers { worker.loop.execute { worker.reapplyTokens() } }
   }
 
+  /// Replaces the limits, except for the number of event loops. Connections that are open stay, also if fewer are allowed
+  /// now, and keep the limits of a request's size and of the number of requests with which they began. Thread-safe.
+  public func setLimits(_ new: ServerLimits) {
+    let limits = presentLimits.withLock { limits in
+      limits.change(to: new)
+      return limits
+    }
+    for worker in workers { worker.loop.execute { worker.change(to: limits) } }
+    workers[0].loop.execute { [refusedConnections] in
+      refusedConnections.setNames(hosts: limits.httpHosts, origins: limits.httpOrigins)
+    }
+  }
+
   /// Accepts connections on a listening stream socket of any kind, and assigns them to the loops in turn, some at a
   /// time.
   public func listen(on descriptor: consuming OwnedDescriptor) {
@@ -324,6 +338,7 @@ public final class StreamServer: Sendable {
   /// - Parameter input: what was read from the socket.
   private func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, input: [UInt8] = []) {
     let open = counts.open.add(1, ordering: .relaxed).oldValue
+    let limits = limits
     do throws(UserAccounts.Refusal) {
       let account = try accounts.enter(client.user(of: socket.raw), within: limits, besides: open)
       let raw = socket.release()

@@ -17,6 +17,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private let stored: StoredConfiguration
   /// The configuration's limits, with no more connections than the descriptors allow.
   private let limits: ServerLimits
+  private let budget = DescriptorBudget.take()
   private let path: String
   private let journal: Journal
   private let manager: ServiceManager
@@ -79,7 +80,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let configuration = source.configuration
     self.journal = journal
     self.manager = manager
-    limits = try Self.limits(configuration, journal)
+    limits = try Self.limits(configuration, budget, journal)
     loop = try EventLoop(name: "streamd")
     sources = try SourceThread(transfersPerHost: configuration.http.maxPerHost, helper: "/proc/self/exe")
     server = try StreamServer(
@@ -132,12 +133,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     }
     server.finishRestore()
     fleet?.start()
-    reload = Reload(of: path, configuration, report, to: streams, sockets, on: loop, journal, manager, stored) {
-      [self] in
-      report = $0
-      server.show(report)
-      return status()
-    }
+    reload = makeReload(to: streams)
     loop.run()
     streams.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
@@ -146,6 +142,23 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   }
 
   // MARK: Parts
+
+  private func makeReload(to streams: RunningStreams) -> Reload {
+    Reload(
+      of: path, source.configuration, report, to: streams, sockets, on: loop, journal, manager, stored,
+      setLimits: { [server, budget, journal] configuration in
+        do {
+          server.setLimits(try Self.limits(configuration, budget, journal))
+        } catch {
+          journal.write(.limitReached, .error, "the limits of clients stay as they are: \(error)")
+        }
+      }
+    ) { [self] in
+      report = $0
+      server.show(report)
+      return status()
+    }
+  }
 
   /// Restores connections. Returns when each of them is on its loop.
   private func restore(_ connections: SavedConnections) {
@@ -175,10 +188,11 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private static let fewConnections = 4096
 
   /// The configuration's limits, reduced to the available descriptors.
-  private static func limits(_ configuration: Configuration, _ journal: Journal) throws(SystemError) -> ServerLimits {
+  private static func limits(
+    _ configuration: Configuration, _ budget: DescriptorBudget, _ journal: Journal
+  ) throws(SystemError) -> ServerLimits {
     var limits = configuration.server.limits
     if let cluster = configuration.cluster { limits.resumeWait = cluster.resumeWait }
-    let budget = DescriptorBudget.take()
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
     let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
     if limits.connections > most {

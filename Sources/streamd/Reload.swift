@@ -19,6 +19,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   private let journal: Journal
   private let manager: ServiceManager
   private let stored: StoredConfiguration
+  private let setLimits: (Configuration) -> Void
   private let show: (ConfigurationReport) -> String
   /// The configuration in effect.
   private var configuration: Configuration
@@ -37,11 +38,12 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
   ///   - configuration: the configuration in effect.
   ///   - report: the report on the configuration.
   ///   - stored: stores the configuration for the next process.
+  ///   - setLimits: applies the limits of clients.
   ///   - show: shows the report after a reload, and returns the status line for the service manager.
   init(
     of path: String, _ configuration: Configuration, _ report: ConfigurationReport, to streams: RunningStreams,
     _ sockets: ListeningSockets, on loop: EventLoop, _ journal: Journal, _ manager: ServiceManager,
-    _ stored: StoredConfiguration,
+    _ stored: StoredConfiguration, setLimits: @escaping (Configuration) -> Void,
     show: @escaping (ConfigurationReport) -> String
   ) {
     self.path = path
@@ -53,6 +55,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
     self.journal = journal
     self.manager = manager
     self.stored = stored
+    self.setLimits = setLimits
     self.show = show
   }
 
@@ -116,11 +119,13 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       sockets.discard()
       refuse(["\(path): not enough resources: \(error)"])
     case .success:
+      // Before a new socket accepts clients that need a new name of the server.
+      if !difference.serverKeys.isEmpty { setLimits(new.configuration) }
       sockets.apply()
       let (server, cluster) = (configuration.server, configuration.cluster)
       configuration = new.configuration
-      (configuration.server, configuration.cluster) = (server, cluster)
-      configuration.server.listen = new.configuration.server.listen
+      configuration.server.keepUntilRestart(of: server)
+      configuration.cluster = cluster
       report(difference)
       if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
       stored.store(new.files, with: manager, journal)

@@ -143,6 +143,36 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aReloadChangesTheNamesAndTheLimitsOfClients() async throws {
+    let address = uniqueAddress()
+    let daemon = try RestartedDaemon(hasManager: false)
+    let listen = "listen = [\"\(address)\"]\n"
+    try await daemon.start(listen + "hosts = [\"streams.example.org\"]\n" + ticks)
+    func statuses() throws -> [String] {
+      try ["streams.example.org", "other.example.org"].map { host in
+        let client = try TCPClient(address)
+        client.send(Array("GET /healthz HTTP/1.1\r\nHost: \(host)\r\n\r\n".utf8))
+        return String(client.read(through: "\r\n").dropFirst(9).prefix(3))
+      }
+    }
+    #expect(try statuses() == ["200", "403"])
+    let open = try TCPClient(address)
+    open.request("GET", "/healthz")
+    #expect(open.read(through: "ok\n").hasSuffix("ok\n"))
+    let changed = listen + "hosts = [\"other.example.org\"]\n"
+    try await daemon.reload(changed + ticks)
+    #expect(try statuses() == ["403", "200"])
+    for _ in 0..<2 { try await daemon.reload(changed + "max_connections = 1\n" + ticks) }
+    #expect(try status(address) == "503")
+    open.request("GET", "/healthz")
+    #expect(open.read(through: "ok\n").hasSuffix("ok\n"), "a connection stays")
+    let entries = daemon.log.split(separator: "\n").filter { $0.contains("configuration reloaded: ") }
+    #expect(
+      entries.map { $0.split(separator: ";").dropFirst().first } == [" server.hosts", " server.max_connections", nil])
+    #expect(!daemon.log.contains("takes effect after a restart"))
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func anAddressThatCannotBeHadLeavesTheOthersAsTheyAre() async throws {
     let (stays, comes, taken) = (uniqueAddress(), uniqueAddress(), uniqueAddress())
     let other = try TCPSocket.listen(on: taken)

@@ -171,13 +171,13 @@ import Testing
     try await daemon.start(keptStream(keep: "no"))
     #expect(!daemon.log.contains(": connected\n"))
     for _ in 0..<2 {
-      try await daemon.reload("workers = 7\nmax_connections = 5\n[log]\nlevel = \"debug\"\n" + keptStream(keep: "no"))
+      try await daemon.reload("workers = 7\nmode = \"0600\"\n[log]\nlevel = \"debug\"\n" + keptStream(keep: "no"))
     }
     #expect(try await daemon.logs("log level is now debug, was info"))
     _ = try await daemon.events(1)
     try await daemon.eventually("each reload says what it does not change") {
       daemon.log.split(separator: "\n").count {
-        $0.hasSuffix("takes effect after a restart: server.workers, server.max_connections")
+        $0.hasSuffix("takes effect after a restart: server.mode, server.workers")
       } == 2
     }
     #expect(try await daemon.logs(": connected\n"))

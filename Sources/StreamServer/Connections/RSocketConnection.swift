@@ -167,7 +167,7 @@ class RSocketConnection: Connection {
 
   private func renewLease() {
     guard phase == .open else { return }
-    machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: worker.limits.requestsPerConnection))
+    machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: machine.limits.maximumRequests))
     setSecondClock(after: worker.limits.leaseTime * 4 / 5) { [self] in renewLease() }
     _ = flush()
   }

@@ -21,8 +21,8 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
 
   private let loop: EventLoop
   private let time: Duration
-  private let hosts: Set<String>?
-  private let origins: Set<String>
+  private var hosts: Set<String>?
+  private var origins: Set<String>
   /// The connections that wait, in the order of their arrival; at most ``capacity``.
   private var waiting: [RefusedConnection] = []
   private var isClosed = false
@@ -36,6 +36,12 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
     on loop: EventLoop, time: Duration = .seconds(1), hosts: Set<String>? = nil, origins: Set<String> = []
   ) {
     (self.loop, self.time, self.hosts, self.origins) = (loop, time, hosts, origins)
+  }
+
+  /// Replaces the names of the server and the origins. On the loop.
+  func setNames(hosts: Set<String>, origins: Set<String>) {
+    loop.assertOnLoop()
+    (self.hosts, self.origins) = (hosts, origins)
   }
 
   /// The number of connections that wait. On the loop.

@@ -23,7 +23,7 @@ import Synchronization
   }
 
   let loop: EventLoop
-  let limits: ServerLimits
+  private(set) var limits: ServerLimits
   let streams: StreamTable
   let systemStreams: SystemStreams
   /// Shared by all workers; a connection is added when it is accepted.
@@ -98,6 +98,12 @@ import Synchronization
   /// Traces a client's action; the text is evaluated only at log level debug.
   func trace(_ client: ClientIdentity, stream: String? = nil, _ what: @autoclosure () -> String) {
     if wantsDetails() { report(.clientActs(client, stream: stream, what: what())) }
+  }
+
+  /// Replaces the limits. On the loop.
+  func change(to limits: ServerLimits) {
+    loop.assertOnLoop()
+    self.limits = limits
   }
 
   // MARK: Connections

@@ -121,6 +121,17 @@ public struct ServerLimits: Equatable, Sendable {
     ConnectionLimits(maximumRequestBytes: requestBytes, maximumRequests: requestsPerConnection)
   }
 
+  /// Takes over the limits that can change while the server runs: all but the number of loops, and the times that no
+  /// client sees.
+  mutating func change(to new: ServerLimits) {
+    (connections, connectionsPerUser) = (new.connections, new.connectionsPerUser)
+    (requestsPerConnection, requestsPerUser) = (new.requestsPerConnection, new.requestsPerUser)
+    requestBytes = new.requestBytes
+    (inputBytes, inputBytesPerUser) = (new.inputBytes, new.inputBytesPerUser)
+    (lifetime, handshakeTimeout) = (new.lifetime, new.handshakeTimeout)
+    (httpHosts, httpOrigins) = (new.httpHosts, new.httpOrigins)
+  }
+
   /// The defaults of the daemon's configuration file.
   public init(
     workers: Int = 0, connections: Int = 65536, connectionsPerUser: Int? = nil, requestsPerConnection: Int = 256,

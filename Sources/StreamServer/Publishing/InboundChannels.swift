@@ -291,7 +291,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     worker.loop.assertOnLoop()
     guard let channel = channels[id] else { return connection.machine.end(id) }
     let sentence =
-      "value \(channel.nextNumber): its fragments exceed the limit of \(worker.limits.requestBytes) bytes "
+      "value \(channel.nextNumber): its fragments exceed the limit of \(connection.machine.limits.maximumRequestBytes) bytes "
       + "for incomplete requests"
     connection.sendFailure(RequestID(id), .init(.tooLarge, sentence))
     leave(id)

@@ -36,21 +36,26 @@ extension Configuration.Server: ConfigurationSection {
     .init("listen", \.listen, each: .internetAddress),
     .check { table, server in server.checkListen(table) },
     .init("workers", \.limits.workers, .count(0...1024), .restart),
-    .init("max_connections", \.limits.connections, .count(1...1_048_576), .restart),
-    .init("max_connections_per_user", \.limits.connectionsPerUser, .count(1...1_048_576), .restart),
-    .init("max_requests_per_connection", \.limits.requestsPerConnection, .count(1...1_048_576), .restart),
-    .init("max_requests_per_user", \.limits.requestsPerUser, .count(1...1 << 30), .restart),
-    .init("max_request", \.limits.requestBytes, .size(1024...(16 << 20) - 1), .restart),
-    .init("max_input", \.limits.inputBytes, .size(1 << 20...1 << 40), .restart),
-    .init("max_input_per_user", \.limits.inputBytesPerUser, .size(1 << 20...1 << 40), .restart),
-    .init("max_lifetime", \.limits.lifetime, .duration(), .restart),
-    .init("handshake_timeout", \.limits.handshakeTimeout, .duration(), .restart),
-    .init(["hosts"], \.limits.httpHosts, .restart) { $1 = Set($0.values("hosts", .hostName) ?? []) },
-    .init(["origins"], \.limits.httpOrigins, .restart) { $1 = Set($0.values("origins", .origin) ?? []) },
+    .init("max_connections", \.limits.connections, .count(1...1_048_576)),
+    .init("max_connections_per_user", \.limits.connectionsPerUser, .count(1...1_048_576)),
+    .init("max_requests_per_connection", \.limits.requestsPerConnection, .count(1...1_048_576)),
+    .init("max_requests_per_user", \.limits.requestsPerUser, .count(1...1 << 30)),
+    .init("max_request", \.limits.requestBytes, .size(1024...(16 << 20) - 1)),
+    .init("max_input", \.limits.inputBytes, .size(1 << 20...1 << 40)),
+    .init("max_input_per_user", \.limits.inputBytesPerUser, .size(1 << 20...1 << 40)),
+    .init("max_lifetime", \.limits.lifetime, .duration()),
+    .init("handshake_timeout", \.limits.handshakeTimeout, .duration()),
+    .init(["hosts"], \.limits.httpHosts) { $1 = Set($0.values("hosts", .hostName) ?? []) },
+    .init(["origins"], \.limits.httpOrigins) { $1 = Set($0.values("origins", .origin) ?? []) },
     .init("memory", \.memory, .size(1 << 20...1 << 50)),
     // The limit leaves room for the name of a file in the directory.
     .init("state", \.state, .path(upTo: 3072), .restart),
   ]
+
+  /// Keeps the values of the keys that take effect at the next start.
+  mutating func keepUntilRestart(of present: Self) {
+    (socket, mode, state, limits.workers) = (present.socket, present.mode, present.state, present.limits.workers)
+  }
 
   /// Adds the hosts and origins of a drop-in.
   mutating func addNames(of table: ConfigurationTable) {

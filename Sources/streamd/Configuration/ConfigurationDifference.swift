@@ -55,6 +55,8 @@ struct ConfigurationDifference: Equatable {
   let listen: [InternetAddress]?
   /// The new `http.max_per_host`; nil: unchanged.
   let maxPerHost: Int?
+  /// The changed keys of `[server]` that take effect now, besides `listen`.
+  let serverKeys: [String]
   /// The changed keys that take effect at the next start.
   let restartKeys: [String]
   /// The stream that cannot be shared with other hosts before a restart, because no `[cluster]` is in effect; nil: none.
@@ -75,6 +77,9 @@ struct ConfigurationDifference: Equatable {
     tokens = new.tokens == old.tokens ? nil : new.tokens
     listen = new.server.listen == old.server.listen ? nil : new.server.listen
     maxPerHost = new.http.maxPerHost == old.http.maxPerHost ? nil : new.http.maxPerHost
+    serverKeys = new.server.changes(from: old.server, applyingAt: .reload).filter { $0 != "listen" }.map {
+      "server." + $0
+    }
     restartKeys =
       new.server.changes(from: old.server, applyingAt: .restart).map { "server." + $0 }
       + Self.clusterKeys(from: old.cluster, to: new.cluster)
@@ -107,7 +112,7 @@ struct ConfigurationDifference: Equatable {
   }
 
   /// The counts `20 unchanged, 1 changed, 1 added, 1 removed`, then other changes, such as
-  /// `; listens on 127.0.0.1:7878`.
+  /// `; listens on 127.0.0.1:7878; server.hosts, server.max_connections`.
   var summary: String {
     var parts = [
       "\(unchangedCount) unchanged, \(changed.count) changed, \(added.count) added, \(removed.count) removed"
@@ -115,6 +120,7 @@ struct ConfigurationDifference: Equatable {
     if let listen {
       parts.append("listens on " + (listen.isEmpty ? "no address" : listen.map(\.description).joined(separator: ", ")))
     }
+    if !serverKeys.isEmpty { parts.append(serverKeys.joined(separator: ", ")) }
     if let tokens { parts.append(counted(tokens.count, "token")) }
     return parts.joined(separator: "; ")
   }
