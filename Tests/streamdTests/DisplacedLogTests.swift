@@ -114,7 +114,7 @@ import Testing
       // Some syncs find it before, most during the reload.
       if round > 1 { #expect(try await daemon.logs("was deleted, renamed or replaced")) }
       try await daemon.reload(streams)
-      let sentence = "events of 60 streams are stored on disk again: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, …; "
+      let sentence = "events of 60 streams are stored on disk again: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, …\n"
       #expect(daemon.log.components(separatedBy: sentence).count == round + 1, "\(daemon.log.suffix(2000))")
       // Everything that was queued behind the reload is done when another one is.
       try await daemon.reload(streams)
