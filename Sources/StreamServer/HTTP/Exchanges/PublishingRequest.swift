@@ -151,8 +151,9 @@ final class PublishingRequest: Exchange {
       guard !mayBeMark || part.isEmpty else { return }  // the rest of the mark may come
       part = Array(part.withoutByteOrderMark)
     }
+    guard part.count >= LargeValue.leastByteCount else { return }  // a small one is examined at its end
     if takesJSON { try examine() }
-    if part.count >= LargeValue.leastByteCount { examineKey() }
+    examineKey()
   }
 
   /// Whether the received part of the first value may be the beginning of a byte order mark, which is not part of a
@@ -174,7 +175,7 @@ final class PublishingRequest: Exchange {
     let part = part
     mayBeText = examination.continues(in: part.span)
     if mayBeText { return }
-    if case .severalTexts? = JSONSyntax.fault(in: part.span) { throw severalTexts() }
+    if examination.hasEnded, case .severalTexts? = JSONSyntax.fault(in: part.span) { throw severalTexts() }
     if stream.wantsJSON { throw malformed() }
   }
 
