@@ -74,6 +74,8 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   /// Since when neither an event nor a successful fetch has come for longer than `expect_every`, in microseconds since the
   /// Unix epoch; absent while one has.
   package var staleSince: UInt64?
+  /// How often an event or a successful fetch is expected, in microseconds; absent: at any time.
+  package var expectEvery: UInt64?
   /// This host's part in a stream that hosts share; absent for others.
   package var fleet: Fleet?
   /// Absent for a stream that is not mapped.
@@ -86,12 +88,12 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
     message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, missed: UInt64? = nil,
     subscribers: Int? = nil, lastID: UInt64? = nil,
     keys: Int? = nil, key: String? = nil, tombstone: String? = nil, incompleteSince: UInt64? = nil,
-    staleSince: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil, onDisk: Bool? = nil
+    staleSince: UInt64? = nil, expectEvery: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil, onDisk: Bool? = nil
   ) {
     (self.map, self.onDisk) = (map, onDisk)
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
-    self.missed = missed
+    (self.missed, self.expectEvery) = (missed, expectEvery)
     (self.subscribers, self.lastID, self.staleSince, self.fleet) = (subscribers, lastID, staleSince, fleet)
     (self.keys, self.key, self.tombstone, self.incompleteSince) = (keys, key, tombstone, incompleteSince)
   }
@@ -103,5 +105,6 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
     case onDisk = "on_disk"
     case incompleteSince = "incomplete_since"
     case staleSince = "stale_since"
+    case expectEvery = "expect_every"
   }
 }

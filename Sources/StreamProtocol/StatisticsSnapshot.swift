@@ -92,6 +92,8 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
   package var droppedValues: UInt64?
   /// The time that each event loop was busy.
   package var busyMicroseconds: [UInt64]?
+  /// Physical memory of the daemon.
+  package var memoryBytes: UInt64?
   package var byStream: [Stream]?
 
   package init() {}
@@ -102,6 +104,7 @@ package struct StatisticsSnapshot: Codable, Equatable, Sendable {
     case uptimeSeconds = "uptime_seconds"
     case uptimeMicroseconds = "uptime_microseconds"
     case busyMicroseconds = "busy_microseconds"
+    case memoryBytes = "memory_bytes"
     case byStream = "by_stream"
     case eventsIn = "events_in"
     case bytesIn = "bytes_in"

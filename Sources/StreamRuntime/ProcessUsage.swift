@@ -17,12 +17,12 @@ package struct ProcessUsage: Equatable, Sendable {
     unsafe clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
     return ProcessUsage(
       processorMicroseconds: UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000,
-      residentBytes: residentPages().map { $0 * UInt64(sysconf(CInt(_SC_PAGESIZE))) },
+      residentBytes: residentBytes,
       openDescriptors: countDescriptors())
   }
 
-  /// The second field of /proc/self/statm. Source: proc(5).
-  private static func residentPages() -> UInt64? {
+  /// Physical memory: the second field of /proc/self/statm, which counts pages; nil if it cannot be read. Source: proc(5).
+  package static var residentBytes: UInt64? {
     let raw = unsafe open("/proc/self/statm", O_RDONLY | O_CLOEXEC)
     guard raw >= 0 else { return nil }
     let file = OwnedDescriptor(raw)
@@ -30,7 +30,7 @@ package struct ProcessUsage: Equatable, Sendable {
     let count = unsafe read(file.raw, &bytes, bytes.count)
     guard count > 0 else { return nil }
     let fields = String(decoding: bytes[..<count], as: UTF8.self).split(separator: " ")
-    return fields.count > 1 ? UInt64(fields[1]) : nil
+    return fields.count > 1 ? UInt64(fields[1]).map { $0 * UInt64(sysconf(CInt(_SC_PAGESIZE))) } : nil
   }
 
   private static func countDescriptors() -> UInt64? {

@@ -106,6 +106,7 @@ public final class StreamServer: Sendable {
       var snapshot = StatisticsSnapshot(statistics)
       snapshot.configurationError = configuration.withLock { $0?.error }
       snapshot.fleet = fleetConnection?.text
+      snapshot.memoryBytes = ProcessUsage.residentBytes
       return SystemFeed.json(snapshot)
     }
     try addSystemStream(
@@ -117,6 +118,11 @@ public final class StreamServer: Sendable {
         HistorySnapshot(
           seconds: Double(RecentEvents.periodMicroseconds) / 1e6, end: RecentEvents.end(before: time),
           byStream: streams.map { $0.history(before: time) }))
+    }
+    try addSystemStream("$newest", "How the newest events begin, once a second", everyMilliseconds: 1000) {
+      [weak self] visibility in
+      let streams = self?.userStreams.filter { visibility.showsEvents(of: $0) } ?? []
+      return SystemFeed.json(NewestSnapshot(byStream: streams.compactMap(\.newestBeginning)))
     }
     try addSystemStream(
       "$clients", "The clients and their subscriptions, once a second", everyMilliseconds: 1000, read: .owner
@@ -164,7 +170,7 @@ public final class StreamServer: Sendable {
     stream.changeMap(report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
-    if systemStreams.add(stream.visibleTo, of: stream.name) { changeViews() }
+    if systemStreams.add(stream.access, of: stream.name) { changeViews() }
     stream.watchFreshness(on: freshnessLoop, report: report)
     stream.watchState(report: report)
     stream.log.start()
@@ -260,8 +266,8 @@ public final class StreamServer: Sendable {
 
   /// Applies changed rules of streams.
   func reapplyVisibility() {
-    let rules = Dictionary(uniqueKeysWithValues: userStreams.map { ($0.name, $0.visibleTo) })
-    if systemStreams.replaceRules(rules) { changeViews() }
+    let access = Dictionary(uniqueKeysWithValues: userStreams.map { ($0.name, $0.access) })
+    if systemStreams.replaceRules(access) { changeViews() }
   }
 
   // MARK: Running

@@ -584,7 +584,7 @@ import Testing
     first.begin(after: StreamEnd(position: later))
     let second = try #require(views.view(of: "$streams", .admitted([.user(1001)])))
     #expect(second.log.read { storage, _ in storage.endPosition } >= later)
-    #expect(views.add([.user(1002)], of: "x"))
+    #expect(views.add(StreamAccess(readableBy: [], visibleTo: [.user(1002)]), of: "x"))
     let third = try #require(views.view(of: "$streams", seen))
     #expect(third !== first && third.log.read { storage, _ in storage.endPosition } > later)
   }

@@ -29,6 +29,7 @@ extension ServedStream {
       key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
       tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
+      expectEvery: configuration.expectEvery.map { UInt64(max(0, $0 / .microseconds(1))) },
       fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap, onDisk: storage.withLock { $0 }.isOnDisk)
   }
 

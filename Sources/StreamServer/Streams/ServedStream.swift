@@ -168,10 +168,10 @@ final class ServedStream: Sendable {
     }.eraseToAnyPublisher()
   }
 
-  /// The rules for reading and writing: clients that match one see the stream.
-  var visibleTo: Set<AccessRules.Rule> {
-    let configuration = configuration
-    return publishSource == nil ? configuration.read.rules : configuration.read.rules.union(configuration.write.rules)
+  /// The rules for reading and writing.
+  var access: StreamAccess {
+    let (readers, writers) = (configuration.read.rules, configuration.write.rules)
+    return StreamAccess(readableBy: readers, visibleTo: publishSource == nil ? readers : readers.union(writers))
   }
 
   /// The error of a published value of this size; nil: none.

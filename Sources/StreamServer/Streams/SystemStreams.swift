@@ -15,15 +15,31 @@ enum Visibility: Hashable, Sendable {
   /// What every client sees.
   static let everyone = Visibility.admitted([.anyone])
 
-  func shows(_ stream: ServedStream) -> Bool { shows(stream.visibleTo) }
+  func shows(_ stream: ServedStream) -> Bool { matches(stream.access.visibleTo) }
 
-  /// - Parameter visibleTo: the rules of a stream.
-  func shows(_ visibleTo: Set<AccessRules.Rule>) -> Bool {
+  /// Whether it shows what is in the events of the stream.
+  func showsEvents(of stream: ServedStream) -> Bool { matches(stream.access.readableBy) }
+
+  /// Whether it shows anything of a stream under the first rules that it does not show under the second ones.
+  func shows(_ access: StreamAccess, notUnder other: StreamAccess?) -> Bool {
+    matches(access.visibleTo) && !matches(other?.visibleTo ?? [])
+      || matches(access.readableBy) && !matches(other?.readableBy ?? [])
+  }
+
+  private func matches(_ streamRules: Set<AccessRules.Rule>) -> Bool {
     switch self {
     case .all: true
-    case .admitted(let rules): !visibleTo.isDisjoint(with: rules)
+    case .admitted(let rules): !streamRules.isDisjoint(with: rules)
     }
   }
+}
+
+/// The rules of a stream, as far as views of system streams depend on them.
+struct StreamAccess: Equatable {
+  /// Clients that match one of these may read the stream.
+  let readableBy: Set<AccessRules.Rule>
+  /// Clients that match one of these may read the stream or publish to it.
+  let visibleTo: Set<AccessRules.Rule>
 }
 
 /// The system streams. Clients of the server's own user and root share one view of each, which is in the table of
@@ -59,8 +75,8 @@ final class SystemStreams: Sendable {
 
   fileprivate struct State {
     var kinds: [String: Kind] = [:]
-    /// The rules of each stream.
-    var rules: [String: Set<AccessRules.Rule>] = [:]
+    /// By the stream's name.
+    var access: [String: StreamAccess] = [:]
     /// All rules in use. Clients differ only in the rules that they match.
     var named: Set<AccessRules.Rule> = [.anyone] { didSet { namedRules = AccessRules(named) } }
     private(set) var namedRules = AccessRules()
@@ -210,11 +226,11 @@ final class SystemStreams: Sendable {
 
   /// Adds the rules of a new stream.
   /// - Returns: whether clients may see more streams than their views show, and must move to new views.
-  func add(_ rules: Set<AccessRules.Rule>, of stream: String) -> Bool {
+  func add(_ access: StreamAccess, of stream: String) -> Bool {
     let dropped = state.withLock { state -> [View] in
-      state.rules[stream] = rules
+      state.access[stream] = access
       let former = state.named
-      state.named.formUnion(rules)
+      state.named.formUnion(access.visibleTo)
       return state.named == former ? [] : state.takeViews { _ in true }
     }
     retire(dropped)
@@ -224,15 +240,15 @@ final class SystemStreams: Sendable {
   /// Replaces the rules of all streams. Views that have shown a stream which they may no longer show are dropped,
   /// because their logs contain it.
   /// - Returns: whether clients must move to new views.
-  func replaceRules(_ rules: [String: Set<AccessRules.Rule>]) -> Bool {
+  func replaceRules(_ access: [String: StreamAccess]) -> Bool {
     let dropped = state.withLock { state -> [View] in
-      let (former, formerlyNamed) = (state.rules, state.named)
-      state.rules = rules
-      state.named = rules.values.reduce(into: [.anyone]) { $0.formUnion($1) }
+      let (former, formerlyNamed) = (state.access, state.named)
+      state.access = access
+      state.named = access.values.reduce(into: [.anyone]) { $0.formUnion($1.visibleTo) }
       guard state.named.isSubset(of: formerlyNamed) else { return state.takeViews { _ in true } }
-      let changed = former.filter { rules[$0.key] != $0.value }
+      let changed = former.filter { access[$0.key] != $0.value }
       return state.takeViews { key in
-        changed.contains { key.visibility.shows($0.value) && !key.visibility.shows(rules[$0.key] ?? []) }
+        changed.contains { key.visibility.shows($0.value, notUnder: access[$0.key]) }
       }
     }
     retire(dropped)
