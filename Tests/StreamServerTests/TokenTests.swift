@@ -92,6 +92,15 @@ extension HTTPWireClient {
       #expect(try client.fetch("/streams/alices", "authorization: bEARER   \(alice)").status == 200)
       let other = try client.fetch("/streams/alices", bearer(bob))
       #expect(other.status == 403 && other["WWW-Authenticate"] == nil)
+      // Where a token could show more, the response says so.
+      for (path, token, isAsked) in [
+        ("$streams", nil, true), ("$streams", bob, false), ("open", nil, false), ("open,$streams", nil, true),
+      ] as [(String, String?, Bool)] {
+        let client = try HTTPWireClient(address)
+        let list = try client.fetch(
+          "/streams/\(path)?as=ndjson&ids=1&follow=0", token.map(bearer) ?? "User-Agent: test")
+        #expect(list.status == 200 && (list["WWW-Authenticate"] != nil) == isAsked, "\(path)")
+      }
       #expect(other.text.contains(#"token \"bob\" may not read \"alices\""#))
       #expect(try client.fetch("/streams/none", bearer(bob)).status == 404)
       client.post("/streams/inbox", "2", bearer(bob))

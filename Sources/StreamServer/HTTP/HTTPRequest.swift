@@ -81,8 +81,11 @@ extension ResponseHead {
   mutating func addFields(of rejection: Rejection) {
     add("Cache-Control", "no-store")
     if rejection.status == .serviceUnavailable { add("Retry-After", "10") }
-    if rejection.status == .unauthorized { add("WWW-Authenticate", "Bearer realm=\"streamd\"") }
+    if rejection.status == .unauthorized { addChallenge() }
   }
+
+  /// Adds the field that asks for a token: credentials might affect the response. Source: RFC 9110, 11.6.1.
+  mutating func addChallenge() { add("WWW-Authenticate", "Bearer realm=\"streamd\"") }
 
   /// Adds the field for a body that a publisher or an upstream has written. A browser then runs no script in it, which
   /// would have the rights of the page at `/`. It loads no resource that the body names, because that would tell others

@@ -98,6 +98,7 @@ final class StreamingResponse: Exchange {
     var head = connection.responseHead(.ok, to: request, keeps: false)
     head.addFields(ofEventsAs: encoding.format.mediaType)
     if isChunked { head.add("Transfer-Encoding", "chunked") }
+    if connection.needsToken, names.contains(where: { $0.hasPrefix("$") }) { head.addChallenge() }
     if otherNames.isEmpty, let position { head.add("Last-Event-ID", String(position)) }
     return head
   }
