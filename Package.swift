@@ -63,7 +63,7 @@ let package = Package(
     .target(name: "CChecksum", path: "Sources/C/CChecksum"),
     .target(
       name: "CPage", path: "Sources/C/CPage",
-      exclude: ["page.html", "page.css", "table.js", "connection.js", "panel.js"]),
+      exclude: ["page.html", "page.css", "table.js", "connection.js", "clients.js", "panel.js"]),
     .target(name: "CToml", path: "Sources/C/CToml"),
     .target(
       name: "CVersion", path: "Sources/C/CVersion",

@@ -91,7 +91,9 @@ async def page_is_live(daemon):
         names = await browser.evaluate(NAMES)
         expect(names[0] == "never", f"the failing stream is not the first of {names}")
         facts = await browser.evaluate("document.getElementById('facts').textContent")
-        expect(facts.startswith(f"Failing1Stale0Streams{SHOWN_STREAMS}") and "%" in facts, f"the head shows {facts}")
+        expect(facts.startswith(f"Streams{SHOWN_STREAMS}") and "%" in facts, f"the head shows {facts}")
+        problems = await browser.evaluate("document.getElementById('failing').textContent + document.getElementById('stale').textContent")
+        expect(problems == "Failing 1Stale 0", f"the head shows {problems}")
         expect(await browser.evaluate("document.title") == "(1) streamd", "the title has no number")
         expect(not browser.errors, f"errors: {browser.errors}")
 

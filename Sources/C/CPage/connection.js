@@ -19,26 +19,25 @@ function receiveStreams(entries) {
   }
   arrange();
   showHead();
-  [byId("streams").hidden, byId("hint").hidden] = [rows.size === 0, rows.size > 0];
+  showView();
   if (selected) describe(rows.get(selected));
   else selectFromAddress();
 }
 
+const past = [];
+
 function receiveStats(next) {
-  const elapsed = stats ? (next.uptime_microseconds - stats.uptime_microseconds) / 1e6 : 0;
+  const time = next.uptime_microseconds;
+  keep(past, { time, ...next, by_stream: null });
   for (const counts of next.by_stream) {
     const row = rows.get(counts.name);
     if (!row) continue;
-    const change = (key) => Math.max(0, counts[key] - row.counts[key]) / elapsed;
-    row.rates = elapsed > 0 && row.counts ? { events: change("events_in"), bytes: change("bytes_in") } : null;
+    keep(row.past, { time, events: counts.events_in, bytes: counts.bytes_in });
     row.counts = counts;
     row.entry.state = counts.state ?? row.entry.state;
     show(row);
   }
-  const load = elapsed > 0 && next.busy_microseconds && stats.busy_microseconds
-    ? next.busy_microseconds.map((busy, index) =>
-      Math.round(Math.max(0, busy - stats.busy_microseconds[index]) / elapsed / 1e4) + "\u00a0%").join(", ") : "–";
-  stats = { ...next, load };
+  stats = next;
   showHead();
   if (!["name", "source"].includes(order.key)) arrange();
   if (selected) describe(rows.get(selected));
@@ -56,28 +55,60 @@ function receiveHistory(history) {
   if (selected) drawDetail(rows.get(selected));
 }
 
+function receiveNewest(entries) {
+  const found = new Map(entries.map((entry) => [entry.name, entry]));
+  for (const row of rows.values()) {
+    row.newest = found.get(row.name) ?? null;
+    showValue(row);
+  }
+}
+
 const count = (list, test) => list.reduce((sum, each) => sum + (test(each) ? 1 : 0), 0);
 
 function showHead() {
-  const all = [...rows.values()], failing = count(all, isBad), stale = count(all, (row) => !isBad(row) && isStale(row));
+  const all = [...rows.values()];
+  let troubles = 0;
+  for (const [id, test] of Object.entries(problems)) {
+    const number = count(all, test), button = byId(id);
+    troubles += number;
+    setText(button.firstElementChild, String(number));
+    button.className = number > 0 ? "bad" : "";
+    button.setAttribute("aria-pressed", String(only === id));
+  }
   setText(byId("version"), stats?.version ?? "");
+  const both = (key, unit) => `${quantity(mean(past, key + "_in"), unit)} in, ${quantity(mean(past, key + "_out"), unit)} out`;
+  const number = (value, unit) => value === undefined ? "" : quantity(value, unit);
   setFacts(byId("facts"), [
-    ["Failing", String(failing), failing > 0], ["Stale", String(stale), stale > 0], ["Streams", String(rows.size)],
-    ["Uptime", stats ? duration(stats.uptime_seconds) : "–"],
-    ["Connections", stats?.connections === undefined ? "" : quantity(stats.connections)],
-    ["Loop load", stats?.busy_microseconds ? stats.load : ""],
+    ["Streams", String(rows.size)], ["Subscribers", number(stats?.subscribers)],
+    ["Events", stats ? both("events", "/s") : ""], ["Data", stats ? both("bytes", "B/s") : ""],
+    ["Connections", number(stats?.connections)], ["Memory", number(stats?.memory_bytes, "B")],
+    ["Loop load", stats?.busy_microseconds ? loads() : ""], ["Uptime", stats ? duration(stats.uptime_seconds) : "–"],
   ]);
   setText(byId("trouble"), [
     stats?.configuration_error && `The configuration has errors, and a former one is served: ${stats.configuration_error}`,
     stats?.fleet?.startsWith("not") && `Fleet: ${stats.fleet}`,
   ].filter(Boolean).join("; "));
-  showTitle(failing + stale);
+  showTitle(troubles);
 }
 
-// The connection: one response for all that is shown, because a browser gives all tabs together six connections. It is
-// made anew each time, rather than continued, so that it begins with the present state. A hidden page has none.
+// How busy each event loop is.
+function loads() {
+  const [first, last] = [past[0], past.at(-1)];
+  return past.length < 2 ? "–" : last.busy_microseconds.map((busy, index) =>
+    Math.round(Math.max(0, busy - first.busy_microseconds[index]) / (last.time - first.time) * 100) + "\u00a0%").join(", ");
+}
 
-let response = null, refusal = "";
+function toggle(problem) {
+  only = only === problem ? null : problem;
+  showHead();
+  arrange();
+}
+
+// The connection: one response for all that is shown, because a browser gives all tabs together six connections; only a
+// stream that is filtered has one of its own, because a filter applies to a whole response. It is made anew each time, rather
+// than continued, so that it begins with the present state. A hidden page has none.
+
+let response = null, refusal = "", isPaused = false, filter = "";
 let phase = "waiting", lostAt = null, problem = "", retryAt = 0, delay = 1000, receivedAt = 0;
 
 const encoded = (name) => name.split("/").map(encodeURIComponent).join("/").replaceAll("'", "%27");
@@ -89,6 +120,7 @@ function take() {
   response = new AbortController();
   stats = null;
   read(response.signal);
+  if (selected !== null && filter && !isPaused) readFiltered(selected, response.signal);
 }
 
 function release() {
@@ -135,16 +167,21 @@ const pause = (milliseconds, signal) => new Promise((done) => {
 
 async function read(signal) {
   while (!signal.aborted) {
-    const name = refusal ? null : selected;
+    const name = refusal || filter || isPaused ? null : selected, hasClients = view === "clients" && !clientsRefusal;
     setPhase("waiting");
     problem = "";
     let wait = delay;
     try {
-      const answer = await fetch(requestFor(name), { signal, cache: "no-store", headers: authorization() });
+      const answer = await fetch(requestFor(name, hasClients), { signal, cache: "no-store", headers: authorization() });
       if (answer.ok) {
+        noteToken(answer.headers.has("WWW-Authenticate"));
         await readLines(answer.body, name, signal);
       } else {
         const detail = (await answer.json()).detail ?? answer.statusText;
+        if (hasClients && answer.status !== 503) {
+          refuseClients(detail);
+          continue;
+        }
         const isForToken = answer.status === 401;
         if (isForToken && refusedToken !== token) [refusedToken, byId("access").open] = [token, true];
         if (name !== null && answer.status !== 503 && !(isForToken && token)) {
@@ -168,8 +205,28 @@ async function read(signal) {
   }
 }
 
-function requestFor(name) {
-  const [names, starts] = [["$streams", "$stats", "$history"], ["latest", "latest", "latest"]];
+// Reads the selected stream as far as it fits the filter.
+async function readFiltered(name, signal) {
+  while (!signal.aborted) {
+    try {
+      const more = `&on_lag=latest&where=${encodeURIComponent(filter)}`;
+      const answer = await fetch(address([name], [start(rows.get(name))], more),
+        { signal, cache: "no-store", headers: authorization() });
+      if (!answer.ok) {
+        const { detail } = await answer.json();
+        if (!signal.aborted) setText(byId("events-status"), detail ?? answer.statusText);
+        if (answer.status !== 503) return;
+      } else {
+        await readLines(answer.body, name, signal);
+      }
+    } catch {}
+    if (!signal.aborted) await pause(2000, signal);
+  }
+}
+
+function requestFor(name, hasClients) {
+  const names = ["$streams", "$stats", "$history", "$newest", ...(hasClients ? ["$clients"] : [])];
+  const starts = names.map(() => "latest");
   if (name !== null) {
     names.push(name);
     starts.push(start(rows.get(name)));
@@ -185,6 +242,15 @@ try { token = sessionStorage.getItem(storageKey) ?? ""; } catch {}
 if (!/^[\x21-\x7e]*$/.test(token)) token = "";  // what a header cannot have
 
 const authorization = () => token ? { Authorization: `Bearer ${token}` } : {};
+
+// A daemon with tokens says so in its response to a client without one.
+let lacksToken = false;
+
+function noteToken(isLacking) {
+  if (isLacking && !lacksToken) byId("access").open = true;
+  lacksToken = isLacking;
+  setText(byId("token-hint"), isLacking ? "This page has no token: it shows what every client may read." : "");
+}
 
 function showToken() {
   byId("forget").hidden = !token;
@@ -205,7 +271,7 @@ function setToken(text) {
   }
   arrange();
   byId("token").focus();
-  [refusal, delay] = ["", 1000];
+  [refusal, clientsRefusal, delay] = ["", "", 1000];
   restart();
 }
 
@@ -253,6 +319,8 @@ function receive({ stream, data }) {
   receivedAt = Date.now();
   if (stream === "$streams") receiveStreams(data);
   if (stream === "$history") receiveHistory(data);
+  if (stream === "$newest") receiveNewest(data.by_stream);
+  if (stream === "$clients") receiveClients(data);
   if (stream !== "$stats") return;
   receiveStats(data);
   if (phase === "live") return;

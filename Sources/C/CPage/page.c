@@ -17,6 +17,8 @@ static const unsigned char script[] = {
     , '\n',
 #embed "connection.js"
     , '\n',
+#embed "clients.js"
+    , '\n',
 #embed "panel.js"
 };
 

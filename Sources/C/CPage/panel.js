@@ -27,9 +27,11 @@ function describe(row) {
   ]);
   const quoted = /^[\w.][\w./-]*$/.test(row.name) ? row.name : `'${row.name.replaceAll("'", "'\\''")}'`;
   const header = token ? '-H "Authorization: Bearer $TOKEN" ' : "";
-  setText(byId("command"), `curl -N ${header}'${location.origin}${address([row.name], [start(row)])}'`);
-  setText(byId("local-command"), `streamctl sub ${quoted} ${hasTable(row) ? "--from state" : "--last 20"}`);
+  setExactText(byId("command"), `curl -N ${header}'${location.origin}${address([row.name], [start(row)])}'`);
+  setExactText(byId("local-command"), `streamctl sub ${quoted} ${hasTable(row) ? "--from state" : "--last 20"}`);
   byId("keys").hidden = !hasTable(row);
+  byId("publish-form").hidden = entry.source !== "publish";
+  byId("refresh").hidden = !upstream;
 }
 
 function drawDetail(row) {
@@ -39,7 +41,11 @@ function drawDetail(row) {
 
 function select(name) {
   deselect();
-  [selected, refusal] = [name, ""];
+  setView("streams");
+  [selected, refusal, filter, isPaused] = [name, "", "", false];
+  byId("where").value = "";
+  for (const id of ["missing", "control-status", "publish-status"]) setText(byId(id), "");
+  showPause();
   const row = rows.get(name);
   row.node.className = "selected";
   row.button.setAttribute("aria-expanded", "true");
@@ -69,6 +75,68 @@ function selectFromAddress() {
   let name = "";
   try { name = decodeURIComponent(location.hash.slice(1)); } catch {}
   if (rows.has(name) && name !== selected) select(name);
+  setText(byId("missing"), !name || rows.has(name) ? ""
+    : `There is no stream "${name}" that this client may read or publish to.`);
+}
+
+function showPause() {
+  byId("pause").setAttribute("aria-pressed", String(isPaused));
+  setText(byId("pause"), isPaused ? "Resume" : "Pause");
+}
+
+// Without the stream in its response, the page reads nothing that it does not show. The newest events follow a pause.
+function togglePause() {
+  isPaused = !isPaused;
+  showPause();
+  setText(byId("events-status"), isPaused ? "Paused: the stream is not read" : "");
+  restart();
+}
+
+function applyFilter() {
+  filter = byId("where").value.trim();
+  [refusal, isPaused] = ["", false];
+  showPause();
+  clearEvents();
+  restart();
+}
+
+async function publish() {
+  const row = rows.get(selected), status = byId("publish-status");
+  setText(status, "");
+  try {
+    const answer = await fetch(`/streams/${encoded(row.name)}`,
+      { method: "POST", body: byId("value").value, cache: "no-store", headers: authorization() });
+    const { accepted, detail } = await answer.json();
+    if (row.name !== selected) return;
+    setText(status, answer.ok ? `Stored at ${clock(new Date())}${accepted === 1 ? "" : `: ${accepted} values`}` : detail);
+    if (answer.ok) byId("value").value = "";
+  } catch {
+    setText(status, "No answer: it is unknown whether the value was stored");
+  }
+}
+
+async function refresh() {
+  const name = selected;
+  setText(byId("control-status"), "");
+  const sentence = await control({ refresh: name });
+  if (name === selected) setText(byId("control-status"), sentence || "The source asks its upstream");
+}
+
+// A browser gives the clipboard to pages of a secure origin only; others copy what is selected.
+async function copy(text, node, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    getSelection().selectAllChildren(node);
+    document.execCommand("copy");
+  }
+  setText(button, "Copied");
+  setTimeout(() => setText(button, "Copy"), 2000);
+}
+
+function copyEvents() {
+  const text = [...document.querySelectorAll("#events pre")].map((node) => node.textContent).join("\n");
+  return copy(text, byId("events"), byId("copy-events"));
 }
 
 function clearEvents() {
@@ -99,7 +167,9 @@ function showEvents(lines) {
     if (isTable) setKey(row.entry, event, text);
     if (index < all.length - shownEvents) return;
     const item = make("li");
-    item.append(make("span", "", `${event.id} · ${event.time}`), make("pre", "", shorten(text, shownCharacters)));
+    const head = make("span", "", `${clock(event.time)} · ${event.id}`);
+    head.title = String(event.time);
+    item.append(head, make("pre", "", shorten(text, shownCharacters)));
     list.prepend(item);
   });
   while (list.childElementCount > shownEvents) list.lastChild.remove();
@@ -134,10 +204,12 @@ function showKeys() {
     if (!row.firstChild) {
       row.append(make("th"), make("td"), make("td", "number"));
       row.firstChild.scope = "row";
+      row.setAttribute("role", "row");
+      for (const cell of row.children) cell.setAttribute("role", cell === row.firstChild ? "rowheader" : "cell");
     }
     setText(row.children[0], shorten(entry.key, 200));
     setText(row.children[1], shorten(entry.text, 400));
-    setText(row.children[2], new Date(entry.time).toLocaleTimeString());
+    setText(row.children[2], clock(entry.time));
   });
   while (body.childElementCount > Math.min(sorted.length, shownKeys)) body.lastChild.remove();
   setText(byId("keys-status"), sorted.length > shownKeys ? `The first ${shownKeys} of ${sorted.length}` : "");
@@ -146,6 +218,19 @@ function showKeys() {
 makeHeader();
 byId("filter").addEventListener("input", arrange);
 byId("close").addEventListener("click", deselect);
+for (const id of Object.keys(problems)) byId(id).addEventListener("click", () => toggle(id));
+for (const name of ["streams", "clients"]) byId(`show-${name}`).addEventListener("click", () => setView(name));
+for (const [id, action] of [["publish-form", publish], ["where-form", applyFilter]]) {
+  byId(id).addEventListener("submit", (event) => {
+    event.preventDefault();
+    action();
+  });
+}
+byId("pause").addEventListener("click", togglePause);
+byId("refresh").addEventListener("click", refresh);
+byId("copy-events").addEventListener("click", copyEvents);
+byId("copy-command").addEventListener("click", () =>
+  copy(byId("command").textContent, byId("command"), byId("copy-command")));
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   setToken(byId("token").value);

@@ -1,12 +1,14 @@
 "use strict";
 const shownEvents = 50, shownCharacters = 4000, shownKeys = 200, mostKeys = 1000, mostCharacters = 4e6;
-const silentTime = 10000;
+const silentTime = 10000, meanTime = 5.5e6, shownClients = 200;
 const byId = (id) => document.getElementById(id);
 const rows = new Map();
 const collator = new Intl.Collator("en", { numeric: true });
 const isBad = (row) => ["failing", "failed"].includes(row.entry.state);
 const isStale = (row) => row.entry.stale_since !== undefined;
+const problems = { failing: isBad, stale: (row) => !isBad(row) && isStale(row) };
 const ranks = ["failed", "failing", "stale", "blocked", "waiting"];  // the others follow, by name
+let only = null;  // the problem that the table is limited to, by the id of its button
 let order = { key: "state", direction: 1 };
 let stats = null, period = 5, selected = null;
 
@@ -14,6 +16,7 @@ let stats = null, period = 5, selected = null;
 const columns = [
   { key: "name", title: "Stream", isAlways: true, value: (row) => row.name },
   { key: "state", title: "State", isAlways: true, value: rank, text: stateText },
+  { key: "value", title: "Newest value", value: valueText },
   { key: "source", title: "Source", value: (row) => row.entry.source ?? "", text: (row) => row.entry.source ?? "" },
   { key: "events", title: "Events", isNumber: true, isAlways: true, value: (row) => rate(row, "events") ?? -1,
     text: (row) => quantity(rate(row, "events"), "/s") },
@@ -23,9 +26,10 @@ const columns = [
     text: (row) => quantity(rate(row, "bytes"), "B/s") },
   { key: "subscribers", title: "Subscribers", isNumber: true, value: (row) => row.counts?.subscribers ?? -1,
     text: (row) => quantity(row.counts?.subscribers) },
-  { key: "lag", title: "Lag", isNumber: true, value: (row) => row.counts?.lag ?? -1, text: lagText },
-  { key: "age", title: "Newest event", isNumber: true, isAlways: true, value: (row) => -(row.counts?.newest ?? 0),
-    text: (row) => ago(row.counts?.newest) || "none" },
+  { key: "lag", title: "Lag", isNumber: true, value: (row) => row.counts?.lag ?? -1,
+    text: (row) => quantity(row.counts?.lag) },
+  { key: "age", title: "Age", isNumber: true, isAlways: true, value: (row) => -(row.counts?.newest ?? 0),
+    text: (row) => row.counts?.newest ? shortest(age(row.counts.newest)) : "none" },
 ];
 
 // Text.
@@ -46,13 +50,32 @@ function duration(seconds) {
   seconds = Math.max(0, Math.floor(seconds));
   const [days, hours, minutes] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24,
     Math.floor(seconds / 60) % 60];
-  if (days > 0) return `${days} d ${hours} h`;
-  if (hours > 0) return `${hours} h ${minutes} min`;
-  return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+  const both = (count, unit, rest, smaller) => `${count} ${unit}` + (rest > 0 ? ` ${rest} ${smaller}` : "");
+  if (days > 0) return both(days, "d", hours, "h");
+  if (hours > 0) return both(hours, "h", minutes, "min");
+  return minutes > 0 ? both(minutes, "min", seconds % 60, "s") : `${seconds} s`;
+}
+
+// One unit.
+function shortest(seconds) {
+  seconds = Math.max(0, seconds);
+  const [unit, size] = [["d", 86400], ["h", 3600], ["min", 60]].find(([, size]) => seconds >= size) ?? ["s", 1];
+  return `${Math.floor(seconds / size)}\u00a0${unit}`;
 }
 
 // Times are microseconds since the epoch.
-const ago = (time) => time ? duration(Date.now() / 1000 - time / 1e6) + " ago" : "";
+const age = (time) => Date.now() / 1000 - time / 1e6;
+const ago = (time) => time ? duration(age(time)) + " ago" : "";
+
+// The time of an event, which has a date if that is not today's.
+function clock(text) {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime())) return String(text);
+  const pad = (number, length = 2) => String(number).padStart(length, "0");
+  const hours = `${pad(time.getHours())}:${pad(time.getMinutes())}:${pad(time.getSeconds())}.${pad(time.getMilliseconds(), 3)}`;
+  if (time.toDateString() === new Date().toDateString()) return hours;
+  return `${time.getFullYear()}-${pad(time.getMonth() + 1)}-${pad(time.getDate())} ${hours}`;
+}
 
 function until(time) {
   if (!time) return "";
@@ -74,8 +97,37 @@ function lagText(row) {
   return lag === undefined ? "–" : quantity(lag) + (lag === 1 ? " event" : " events");
 }
 
-// The rate in the last second, or in the last period of the history.
-const rate = (row, key) => row.rates?.[key] ?? row.recent[key].at(-1);
+// Rates are means of five seconds: the differences of counters whose samples are kept that long, the oldest first.
+
+function keep(past, sample) {
+  if (past.length > 0 && past.at(-1).time > sample.time) past.length = 0;  // those of another process
+  if (past.at(-1)?.time === sample.time) return;  // repeated by a new response
+  past.push(sample);
+  while (sample.time - past[0].time > meanTime) past.shift();
+}
+
+function mean(past, key) {
+  const [first, last] = [past[0], past.at(-1)];
+  return past.length > 1 ? Math.max(0, last[key] - first[key]) / (last.time - first.time) * 1e6 : undefined;
+}
+
+// Without samples, the rate is that of the last period of the history.
+const rate = (row, key) => mean(row.past, key) ?? row.recent[key].at(-1);
+
+function valueText(row) {
+  const newest = row.newest;
+  if (!newest) return "";
+  return newest.text === undefined ? quantity(newest.bytes, "B") : newest.text + (newest.cut ? "…" : "");
+}
+
+// Why a stream is in its state: in short where the members of its entry say all.
+function reason(row) {
+  const { state, stale_since, expect_every, fleet, incomplete_since, message } = row.entry;
+  const isOnlyStale = isStale(row) && ["running", "idle"].includes(state) && !fleet?.stale_since && !incomplete_since;
+  if (!isOnlyStale || !expect_every) return message ?? "";
+  const wanted = expect_every < 1e6 ? `${expect_every / 1e3} ms` : duration(expect_every / 1e6);
+  return `stale for ${duration(age(stale_since))}, expects one every ${wanted}`;
+}
 
 // The role of this host for a stream that hosts share.
 function fleet(shared) {
@@ -90,12 +142,22 @@ function fresh(counts) {
   return counts?.fresh && counts.fresh >= (counts.newest ?? 0) + 1e6 ? `fresh ${ago(counts.fresh)}` : "";
 }
 
-function setText(node, text) { if (node.textContent !== text) node.textContent = text; }
+// Characters that change the order or the look of others are shown as what they are. Line ends and tabs stay.
+const visible = (text) => text.replace(
+  /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
+  (character) => character < " " ? String.fromCharCode(0x2400 + character.charCodeAt(0)) : "\ufffd");
+
+// The text as it is: for what is copied.
+function setExactText(node, text) { if (node.textContent !== text) node.textContent = text; }
+
+function setText(node, text) { setExactText(node, visible(text)); }
+
+function setTitle(node, text) { if (node.title !== text) node.title = text; }
 
 function make(name, className, text) {
   const node = document.createElement(name);
   if (className) node.className = className;
-  if (text) node.textContent = text;
+  if (text) node.textContent = visible(text);
   return node;
 }
 
@@ -182,7 +244,7 @@ function showOrder() {
 }
 
 function makeRow(name) {
-  const row = { name, entry: {}, counts: null, rates: null, recent: { events: [], bytes: [] }, cells: {} };
+  const row = { name, entry: {}, counts: null, newest: null, past: [], recent: { events: [], bytes: [] }, cells: {} };
   row.node = make("tr");
   row.node.dataset.name = name;
   row.node.setAttribute("role", "row");
@@ -206,7 +268,7 @@ function makeRow(name) {
   row.chart = makeChart(row.cells.chart);
   row.fleet = row.cells.source.parentNode.appendChild(make("span", "more"));
   row.fresh = row.cells.age.parentNode.appendChild(make("span", "more"));
-  row.message = row.cells.state.parentNode.appendChild(make("span", "more"));
+  row.message = row.cells.state.parentNode.appendChild(make("span", "reason"));
   rows.set(name, row);
   observer.observe(row.node);
   return row;
@@ -217,14 +279,22 @@ function show(row) {
   row.cells.state.className = isBad(row) || isStale(row) ? "bad" : "";
   setText(row.fleet, fleet(row.entry.fleet));
   setText(row.fresh, fresh(row.counts));
-  setText(row.message, row.entry.message ?? "");
+  setText(row.message, reason(row));
+  setTitle(row.message, visible(row.entry.message ?? ""));
+  row.node.classList.toggle("explained", row.message.textContent !== "");
+}
+
+function showValue(row) {
+  const text = visible(valueText(row));
+  setExactText(row.cells.value, text);
+  setTitle(row.cells.value, text);
 }
 
 // Moves no row that is at its place, and keeps the focus.
 function arrange() {
   const wanted = byId("filter").value.trim().toLowerCase();
   const column = columns.find((column) => column.key === order.key);
-  const list = [...rows.values()].filter((row) =>
+  const list = [...rows.values()].filter((row) => (only === null || problems[only](row)) &&
     [row.name, stateText(row), row.entry.source, fleet(row.entry.fleet), row.entry.message,
       row.entry.description].some((text) => text?.toLowerCase().includes(wanted)));
   list.sort((one, other) => {
