@@ -1,7 +1,6 @@
 """The page, in a headless Chromium. Each check has a fresh daemon."""
 
 import asyncio
-import base64
 import http.server
 import json
 import os
@@ -16,11 +15,7 @@ import axe_core_python
 from browser import Browser, served_on_tcp
 from daemon import expect
 from environment import reserve_port
-from picture import with_palette
 from web_checks import curl
-
-# Where pictures of the page go; None: nowhere.
-PICTURES = None
 
 AXE = pathlib.Path(axe_core_python.__file__).parent / "axe.min.js"
 SHOWN_STREAMS = 11
@@ -331,69 +326,6 @@ async def page_says_why_it_waits(daemon):
         await browser.until(LIVE, "the others stay live")
 
 
-# Streams as an installation could have them, and one second of them.
-EXAMPLE = """(() => {
-  release();
-  take = () => {};
-  const now = Date.now() * 1000, day = 86400e6;
-  const names = {
-    quotes: ["Prices of six symbols", "http", "running", 40, 4], trades: ["", "http", "running", 900, 31],
-    "weather/berlin": ["", "http", "failing", 0.02, 2], "weather/lisbon": ["", "http", "running", 0.02, 1],
-    rates: ["Once an hour", "http", "running", 0, 3], build: ["Lines of the build", "publish", "running", 6, 1],
-    sensor: ["", "exec", "running", 10, 12], "home/doors": ["", "publish", "running", 0.05, 1],
-    audit: ["", "exec", "idle", 0, 0], clock: ["Once a second", "timer", "running", 1, 5],
-  };
-  const wave = (index, name) => Math.max(0, 1 + 0.5 * Math.sin(index / (3 + name.length)) + 0.3 * Math.sin(index * name.length))
-    * (name === "build" && index % 20 > 8 ? 0.05 : 1);
-  const all = Object.entries(names).sort(([one], [other]) => one < other ? -1 : 1);
-  const stats = (seconds) => ({ version: "0.2.0", uptime_seconds: 262000 + seconds,
-    uptime_microseconds: (262000 + seconds) * 1e6, connections: 23,
-    busy_microseconds: [seconds * 41e3, seconds * 27e3], by_stream: all.map(([name, [, source, state, rate, subscribers]]) => ({
-      name, state, subscribers, lag: 0, events_in: Math.round(rate * (1e5 + seconds * wave(59, name))),
-      bytes_in: Math.round(97 * rate * (1e5 + seconds * wave(59, name))), events_out: Math.round(rate * subscribers * 1e5),
-      newest: now - (rate > 0 ? 1e6 / rate : name === "rates" ? 2.2 * 3600e6 : day),
-      ...(name === "weather/berlin" && { upstream: { attempts: 8640, failures: 12, next_attempt: now + 42e6,
-        last_answer: now - 754e6 } }) })) });
-  receive({ stream: "$streams", data: all.map(([name, [description, source, state]]) => ({ name, description, source, state,
-    type: "application/json", last_id: 1,
-    ...(name === "quotes" && { keys: 6, key: "/symbol" }),
-    ...(name === "weather/berlin" && { message: "HTTP 503 from api.weather.example" }),
-    ...(name === "rates" && { stale_since: now - 4e9, message: "stale since 09:00: nothing has come for longer than expect_every, 1h" }),
-  })) });
-  receive({ stream: "$history", data: { seconds: 5, by_stream: all.filter(([, [, , , rate]]) => rate > 0).map(
-    ([name, [, , , rate]]) => { const events = Array.from({ length: 60 }, (_, index) => rate < 0.5
-      ? (index % Math.round(1 / rate / 5) === 0 ? 1 : 0) : Math.round(5 * rate * wave(index, name)));
-      return { name, events, bytes: events.map((count) => count * 97) }; }) } });
-  receive({ stream: "$stats", data: stats(0) });
-  receive({ stream: "$stats", data: stats(1) });
-  setPhase("live");
-})()"""
-
-
-async def page_has_pictures(daemon):
-    """pictures of the page for its documentation, of a few tens of kilobytes each"""
-    async with served_on_tcp(daemon) as url, Browser() as browser:
-        await browser.send("Page.navigate", url=url)
-        await browser.until(LIVE, "the page is live")
-        await browser.evaluate(EXAMPLE)
-        for name, width, height, scheme, step in [
-                ("page", 1280, 500, "light", ""), ("page-phone", 360, 640, "dark", ""),
-                ("page-stream", 1000, 640, "dark", """
-            select("quotes");
-            const symbols = ["AAPL", "AMZN", "GOOG", "IBM", "MSFT", "NVDA"];
-            showEvents(symbols.map((symbol, index) => JSON.stringify({ stream: "quotes", id: 1795410570741915 + index,
-              time: `2026-11-23T09:10:30.${171 + 37 * index}Z`, data: { symbol, price: 140 + 17 * index } })));
-            document.activeElement.blur();""")]:
-            await set_window(browser, width, height, scheme)
-            await browser.evaluate(f"{{ {step} }}; scrollTo(0, 0); new Promise(requestAnimationFrame)")
-            await browser.until("[...document.querySelectorAll('#rows polyline')].some((line) => line.getAttribute('points'))",
-                                "the lines are drawn")
-            picture = base64.b64decode((await browser.send("Page.captureScreenshot", format="png"))["data"])
-            expect(5_000 < len(picture) < 200_000, f"{name}.png has {len(picture)} bytes")
-            if PICTURES:
-                (PICTURES / f"{name}.png").write_bytes(with_palette(picture))
-
-
 class Document(http.server.BaseHTTPRequestHandler):
     """The web page of docs/START.md."""
 
@@ -477,5 +409,5 @@ async def page_recovers(daemon):
 CHECKS = [
     page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_foreign_text_as_text, page_shows_keys,
     page_has_hints, pages_share_a_browser, pages_release_what_they_do_not_show, page_comes_back, page_says_why_it_waits,
-    page_of_another_origin_reads, page_uses_a_token, page_recovers, page_has_pictures,
+    page_of_another_origin_reads, page_uses_a_token, page_recovers,
 ]
