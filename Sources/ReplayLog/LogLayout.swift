@@ -22,8 +22,9 @@ import Synchronization
 //     …     notes: see `LogNotes`
 //     …     in version 4, at a multiple of 64: the newest event of each key: see `StateArea`
 //
-// A region without a state has version 3. Version 2 had neither copies nor notes; it is read, and copied into a region of version 3 or 4. Where the history has
-// no valid checksum, as in regions of earlier programs, it begins with the first position.
+// A region without a state has version 3. Version 2 had neither copies nor notes; it is read, and copied into a region
+// of version 3 or 4. Where the history has no valid checksum, as in regions of earlier programs, it begins with the
+// first position.
 //
 // Id, time and data are adjacent because a payload on the wire contains them in this order.
 //

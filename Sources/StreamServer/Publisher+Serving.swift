@@ -2,7 +2,7 @@ import Reactive
 import StreamRuntime
 
 extension Publisher where Output == [UInt8] {
-  /// Serves this publisher to other processes: a stream on a Unix socket, each value an event, except an empty one, which is none. `StreamClient` has the
+  /// Serves this publisher to other processes: a stream on a Unix socket, each value an event. `StreamClient` has the
   /// publisher of the other end; any RSocket client can read the stream.
   ///
   /// The publisher has one subscription for all clients, from the first client until the last one has ended. Demand:

@@ -45,9 +45,9 @@ public struct LineEnd: Sendable, Equatable {
   }
 }
 
-/// One event per line, as in NDJSON. Lines end with LF or CRLF, or as `end` says. Lines of white space, which servers send as keep-alives, are
-/// skipped, and so is a byte order mark before the first line. A last line without line end is an event if the response was
-/// complete.
+/// One event per line, as in NDJSON. Lines end with LF or CRLF, or as `end` says. Lines of white space, which servers
+/// send as keep-alives, are skipped, and so is a byte order mark before the first line. A last line without line end is
+/// an event if the response was complete.
 struct LineSplitter: EventSplitter {
   /// Maximum bytes of a line, without its line end.
   let maximumBytes: Int

@@ -24,8 +24,9 @@ public struct SourceResumption: Sendable {
 ///
 /// Encoding: u8 version, u64 fingerprint of the source (little endian, like all numbers), u8 kind, then for a poll (1):
 /// u64 digest of the last page or output, entity tag, last modification; for server-sent events (2): u64 reconnection time in
-/// milliseconds, last event id; for a timer (3): u64 last tick; for a journal (4): cursor of the last entry; for another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint includes
-/// no credential.
+/// milliseconds, last event id; for a timer (3): u64 last tick; for a journal (4): cursor of the last entry; for
+/// another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint
+/// includes no credential.
 enum SourcePosition: Equatable {
   /// - validators: nil also if they came from another URL than the source's.
   case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?)

@@ -7,7 +7,8 @@ import StreamRuntime
 ///
 /// Each value is a batch of one event. The first, tick 1, is delivered at a subscription's first demand; `n` is the
 /// number of the interval since then, so that ticks missed for lack of demand or during suspend appear as a jump of
-/// `n`. A subscription that resumes counts on from the last tick in the log. Missed ticks are not repeated. `time` is the system's clock at delivery, in UTC; the interval is monotonic.
+/// `n`. A subscription that resumes counts on from the last tick in the log. Missed ticks are not repeated. `time` is
+/// the system's clock at delivery, in UTC; the interval is monotonic.
 public struct TimerSource: CompositePublisher, Sendable {
   private let ticks: Publishers.DispatchTimer
   private let interval: Int

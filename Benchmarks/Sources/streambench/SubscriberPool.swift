@@ -4,8 +4,8 @@ import StreamRuntime
 
 /// Many subscribers on one thread, and on one epoll set with the publisher: the same reader for every contender.
 ///
-/// Events of one size are counted by their bytes, others by the empty lines after them. The pool checks the number of the last complete event of each read, or of
-/// every event if requested.
+/// Events of one size are counted by their bytes, others by the empty lines after them. The pool checks the number of
+/// the last complete event of each read, or of every event if requested.
 @safe final class SubscriberPool {
   private let name: String
   let count: Int

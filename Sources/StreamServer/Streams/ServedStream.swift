@@ -83,8 +83,8 @@ final class ServedStream: Sendable {
     var publishSource: PublishSource?
   }
 
-  /// Which events enter the log: the size limit, and the number of events that exceeded it. It is a separate object, to avoid a reference
-  /// cycle through the stream's source.
+  /// Which events enter the log: the size limit, and the number of events that exceeded it. It is a separate object, to
+  /// avoid a reference cycle through the stream's source.
   private final class EventLimit: Sendable {
     let bytes: Atomic<Int>
     let exceeded = Atomic<UInt64>(0)

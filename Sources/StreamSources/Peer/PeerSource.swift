@@ -5,8 +5,9 @@ import StreamRuntime
 /// Receives the events of a stream of another streamd, and subscribes again when the connection ends.
 ///
 /// Each value is a batch: the events of one read. One unit of demand is one batch. Without demand no connection is made,
-/// an open one is not read, and no credit is granted. The id there is the checkpoint, so that no event comes twice. A loss there is one of the batch. Never completes: a
-/// stream that ends there may begin again. For one subscription at a time, such as a shared log's.
+/// an open one is not read, and no credit is granted. The id there is the checkpoint, so that no event comes twice. A
+/// loss there is one of the batch. Never completes: a stream that ends there may begin again. For one subscription at a
+/// time, such as a shared log's.
 package struct PeerSource: Publisher, Sendable {
   /// A batch of events, each its bytes.
   package typealias Output = EventBatch

@@ -65,9 +65,9 @@ extension Publisher where Output == EventBatch, Failure == Never {
   ///
   /// An event on which the first program fails is removed; exceeding 10 s of processor time or 1 GiB of memory is a
   /// failure, too. An event for which the comparison program fails counts as distinct. An event for which a key program
-  /// fails has no key. A batch that becomes empty uses no demand, unless it brings a checkpoint or a loss. For one subscription at a time, such as a shared
-  /// log's: each compares with the last event of the previous subscription. The process runs from the first demand
-  /// until the subscription ends.
+  /// fails has no key. A batch that becomes empty uses no demand, unless it brings a checkpoint or a loss. For one
+  /// subscription at a time, such as a shared log's: each compares with the last event of the previous subscription.
+  /// The process runs from the first demand until the subscription ends.
   /// - Parameters:
   ///   - name: the stream's name, for the process list.
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.

@@ -5,9 +5,9 @@ import Events
 ///
 /// jq 1.6 converts every number to a double, so an integer above 2^53 is rounded: see `roundsNumbers`. Two kinds of output
 /// are as exact as the event: the value at a path, if the program is nothing else, and the event itself, such as that of
-/// `select`, which is passed on byte for byte. All other output is compact, with keys in jq's order. The program is a function of the event alone: `env` and `$ENV` are empty, `input` and `inputs` have no
-/// input, `input_filename` is null, `input_line_number` is 0, `debug` and `stderr` write nothing, and modules cannot be
-/// imported.
+/// `select`, which is passed on byte for byte. All other output is compact, with keys in jq's order. The program is a
+/// function of the event alone: `env` and `$ENV` are empty, `input` and `inputs` have no input, `input_filename` is
+/// null, `input_line_number` is 0, `debug` and `stderr` write nothing, and modules cannot be imported.
 ///
 /// A program may run for ever, exhaust memory, or abort the process by a failed assertion inside libjq (1.6: `todate`
 /// of a number that is too large). Untrusted events therefore belong in a separate process.

@@ -5,9 +5,10 @@ import StreamRuntime
 extension Publisher where Output == EventBatch, Failure == Never {
   /// Delivers at most one event per interval, the newest.
   ///
-  /// The first event passes at once. Each value is a batch of one event, or of none with a checkpoint. During an interval with demand, upstream is
-  /// asked for one batch after the other; without demand for none. The interval is monotonic, and continues from one
-  /// subscription to the next. For one subscription at a time, such as a shared log's.
+  /// The first event passes at once. Each value is a batch of one event, or of none with a checkpoint. During an
+  /// interval with demand, upstream is asked for one batch after the other; without demand for none. The interval is
+  /// monotonic, and continues from one subscription to the next. For one subscription at a time, such as a shared
+  /// log's.
   /// - Parameters:
   ///   - interval: greater than zero.
   ///   - sinceLast: the time since the last event in the log, for the first subscription or after events from another
