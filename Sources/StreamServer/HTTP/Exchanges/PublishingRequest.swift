@@ -135,14 +135,15 @@ final class PublishingRequest: Exchange {
     guard hasLines else { return try append(bytes) }
     var start = 0
     for index in 0..<bytes.count where bytes[index] == UInt8(ascii: "\n") {
-      try append(bytes.extracting(start..<index))
+      try append(bytes.extracting(start..<index), isEnd: true)
       try endLine()
       start = index + 1
     }
     try append(bytes.extracting(start..<bytes.count))
   }
 
-  private func append(_ bytes: Span<UInt8>) throws(Rejection) {
+  /// - Parameter isEnd: whether the value ends behind the bytes, where it is examined anyway.
+  private func append(_ bytes: Span<UInt8>, isEnd: Bool = false) throws(Rejection) {
     try checkSize(part.count + bytes.count, isWhole: false)
     if isASCII, !(unsafe bytes.withUnsafeBytes { unsafe $0.allSatisfy { $0 < 0x80 } }) { throw .otherCharset }
     let mayBeginWithMark = mayBeMark
@@ -151,9 +152,8 @@ final class PublishingRequest: Exchange {
       guard !mayBeMark || part.isEmpty else { return }  // the rest of the mark may come
       part = Array(part.withoutByteOrderMark)
     }
-    guard part.count >= LargeValue.leastByteCount else { return }  // a small one is examined at its end
-    if takesJSON { try examine() }
-    examineKey()
+    if takesJSON, !isEnd { try examine() }
+    if part.count >= LargeValue.leastByteCount { examineKey() }
   }
 
   /// Whether the received part of the first value may be the beginning of a byte order mark, which is not part of a
@@ -181,7 +181,8 @@ final class PublishingRequest: Exchange {
 
   private func severalTexts() -> Rejection {
     if stream.wantsJSON { _ = stream.refuseMalformed() }
-    let remedy = "send each as a line, with Content-Type: application/x-ndjson"
+    let remedy =
+      hasLines ? "send each on a line of its own" : "send each as a line, with Content-Type: application/x-ndjson"
     let hint = "(curl needs --data-binary: -d removes line ends)"
     return rejection(.init(.notJSON, "the value is more than one JSON text: \(remedy) \(hint)"))
   }
