@@ -119,8 +119,9 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       sockets.discard()
       refuse(["\(path): not enough resources: \(error)"])
     case .success:
-      // Before a new socket accepts clients that need a new name of the server.
-      if !difference.serverKeys.isEmpty { setLimits(new.configuration) }
+      // Before a new socket accepts clients that need a new name of the server. Other sources leave clients another number of
+      // descriptors.
+      setLimits(new.configuration)
       sockets.apply()
       let (server, cluster) = (configuration.server, configuration.cluster)
       configuration = new.configuration
