@@ -37,6 +37,8 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private var connection: FleetConnectionNotes
   /// Whether the last entry of the journal on this subject is that streams are stale.
   private var isStale = false
+  /// The time of the newest connection to the brokers.
+  private var connectedAt: UInt64 = 0
   /// When this host started: no stream counts as stale since an earlier time.
   private let startedAt = EventLoop.monotonicNow()
   private var isLeaving = false
@@ -256,6 +258,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   func engineConnected() {
     connection.connected()
+    connectedAt = EventLoop.monotonicNow()
     showStatus()
     update { $0.connected(at: $1) }
   }
@@ -445,14 +448,14 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   }
 
   /// Writes one entry for all streams when one has been stale for `staleTime`, and one when none is stale any more.
-  /// Without a connection the journal has the reason already.
+  /// Without a connection the journal has the reason already, and after it the hosts need time to tell of their events.
   private func reportStaleness(at now: UInt64) {
     let stale = feeds.values.compactMap(\.stale)
     if isStale, stale.isEmpty {
       journal.write(.fleetStale, .info, "no stream of the fleet is stale any more")
       isStale = false
     } else if !isStale, case .connected = server.fleetConnection, let first = stale.map(\.since).min(),
-      now - first >= Self.staleTime
+      now - max(first, connectedAt) >= Self.staleTime
     {
       journal.write(
         .fleetStale, .warning,
