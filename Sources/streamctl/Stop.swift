@@ -119,7 +119,8 @@ struct Stop: Error, Equatable {
     case EACCES, EPERM: "; members of its group may connect: adduser NAME streamd, and log in again"
     case ENOENT where isHostAndPort(system.subject):
       "; this is read as a path, since an address of TCP is a host and a port from 1 to 65535, such as localhost:7878"
-    case ENOENT, ECONNREFUSED:
+    case ENOENT,
+      ECONNREFUSED where !isHostAndPort(system.subject):
       "; see systemctl status streamd.socket, or name another socket with --socket or STREAMD_SOCKET"
     case _: ""
     }

@@ -59,7 +59,8 @@ struct StreamCheck: Equatable {
     case "idle" where isOld: verdict = .warning
     case _ where isOld: verdict = .critical
     case "blocked", "waiting": verdict = .warning
-    case "running" where isOnDisk == false, "idle" where isOnDisk == false: verdict = .warning
+    case "running" where isOnDisk == false, "idle" where isOnDisk == false, "finished" where isOnDisk == false:
+      verdict = .warning
     case "running", "idle", "finished": verdict = .ok
     default: verdict = .unknown  // the daemon has another version
     }

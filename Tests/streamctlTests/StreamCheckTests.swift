@@ -39,6 +39,7 @@ import Testing
     #expect(check("running", onDisk: true).verdict == .ok)
     #expect(check("running", onDisk: false).verdict == .warning)
     #expect(check("idle", onDisk: false).verdict == .warning)
+    #expect(check("finished", onDisk: false).verdict == .warning)
     #expect(check("failing", onDisk: false).verdict == .critical)
     #expect(check("running", stale: 98_000_000, onDisk: false).verdict == .critical)
     let json = check("running", message: "not on disk: it is full", onDisk: false).json

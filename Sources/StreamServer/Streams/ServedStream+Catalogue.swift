@@ -50,19 +50,19 @@ extension ServedStream {
   /// - Parameters: as for `summary`.
   func state(showsNames: Bool, _ survey: inout BaseSurvey) -> (word: String, message: String?) {
     let ending = log.read { _, completion in completion }
-    let status = status
+    let (status, fault) = (status, storage.withLock { $0 }.fault)
     // The sentences of all problems, with the given reason first.
     func message(_ reason: String?) -> String? {
       let reasons = [
-        reason, status.fleet?.outage?.sentence(showsReason: showsNames), storage.withLock { $0 }.fault,
+        reason, status.fleet?.outage?.sentence(showsReason: showsNames), fault,
         keyedState?.incompleteness?.sentence, staleness, status.fleet?.staleness,
         status.fleet?.difference(showsNames: showsNames),
       ].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
     }
     switch (ending, status.state) {
-    case (.finished?, _): return ("finished", nil)
-    case (.failure(let failure)?, _): return ("failed", failure.message)
+    case (.finished?, _): return ("finished", fault)
+    case (.failure(let failure)?, _): return ("failed", failure.message + (fault.map { "; \($0)" } ?? ""))
     case (nil, .failing(let reason)): return ("failing", message(reason))
     case (nil, .waiting(let reason)): return ("waiting", message(reason))
     case (nil, .healthy) where status.fleet?.outage != nil: return ("waiting", message(nil))
