@@ -29,6 +29,9 @@ func refuseClients(from sockets: [PassedDescriptors.Listener], of path: String, 
       paused: { _ in })
   }
   for listener in listeners { listener.start() }
-  _ = loop.schedule(after: .seconds(1)) { loop.stop() }
+  _ = loop.schedule(after: .seconds(1)) {
+    refused.close()  // answers the clients that have sent part of a request
+    loop.stop()
+  }
   loop.run()
 }
