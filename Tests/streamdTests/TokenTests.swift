@@ -184,7 +184,7 @@ private let secrets = [
     #expect(try await get("none").0 == 74)
     let other = uniqueAddress()
     let client = try ChildProcess(ChildProcess.built("streamctl"), ["--socket", "\(other)", "list"])
-    #expect(await client.text(of: client.errors).hasPrefix("streamctl: connect \(other): Connection refused; "))
+    #expect(await client.text(of: client.errors).hasPrefix("streamctl: connect \(other): Connection refused\n"))
     #expect(await client.end() == 69)
     #expect(await daemon.stop() == 0)
   }
