@@ -331,8 +331,9 @@ import Testing
         client.publish(name, [1], id: id)
         #expect(try client.receive() == .error(StreamID(id), .rejected, sentence))
       }
+      let own = Set([0, geteuid()]).sorted().map { "\"uid:\($0)\"" }.joined(separator: ", ")
       for (user, advice) in [
-        (4_000_000 as UInt32?, "set write = [\"uid:4000000\"]"),
+        (4_000_000 as UInt32?, "set write = [\(own), \"uid:4000000\"]"),
         (nil, "give it a token with write = [\"ours\"] ([[tokens]])"),
       ] {
         let stranger = try WireClient(harness.server, user: user)

@@ -1,3 +1,4 @@
+import Glibc
 import HTTP
 import RSocket
 import StreamProtocol
@@ -173,8 +174,11 @@ extension Connection {
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
     let change: String
     if let user = identity.credentials?.user {
-      let rule = "\"uid:\(user)\""
-      change = stream.configuration.write.hasOwnRules ? "add \(rule) to its write" : "set write = [\(rule)]"
+      func rules(_ users: Set<UInt32>) -> String { users.sorted().map { "\"uid:\($0)\"" }.joined(separator: ", ") }
+      // Without a list, root and the daemon's user may write: a list without them would lock them out.
+      change =
+        stream.configuration.write.hasOwnRules
+        ? "add \(rules([user])) to its write" : "set write = [\(rules([user, 0, geteuid()]))]"
     } else if identity.token != nil {
       change = "add it to write of the token"
     } else {
