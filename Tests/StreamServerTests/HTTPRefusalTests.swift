@@ -277,7 +277,7 @@ import Testing
       harness.eventually { harness.server.statistics.subscribers == 3 }
       try expect(503) { $0.get("/streams/s") }
       withExtendedLifetime(readers) {}
-      // Those that name a stream, and those without rights or of another site, are in the journal as well.
+      // Refusals that name a stream, or are for lack of rights or for another site, are in the journal as well.
       #expect(harness.reports.count { if case .clientRefused = $0 { true } else { false } } == 5)
     }
   }

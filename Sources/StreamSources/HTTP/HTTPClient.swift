@@ -23,7 +23,7 @@ import StreamRuntime
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
   private var watches: [curl_socket_t: SocketWatch] = [:]
   private var timer: TimerID?
-  /// Those of kernels before Linux 6.16.
+  /// The relays of all connections to Unix sockets; a kernel from Linux 6.16 on needs none.
   var relays: [ObjectIdentifier: SocketRelay] = [:]
   /// The connections that no transfer uses.
   private let idleConnections: QuietSockets

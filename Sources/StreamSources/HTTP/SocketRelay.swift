@@ -7,7 +7,8 @@ import StreamRuntime
 final class SocketRelay: @unchecked Sendable {  // confined to the loop
   private let loop: EventLoop
   private let ended: (SocketRelay) -> Void
-  /// Where libcurl connects to. libcurl 7.88 does so also with a socket of which it is told that it is connected.
+  /// The socket to which libcurl connects. A connected socket cannot be given to libcurl instead: 7.88 calls connect(2) on it as
+  /// well, which fails.
   private var listener: OwnedDescriptor?
   private let server: End
   /// nil: libcurl has not connected yet.
@@ -21,7 +22,7 @@ final class SocketRelay: @unchecked Sendable {  // confined to the loop
     let socket: OwnedDescriptor
     weak var relay: SocketRelay?
     var registration: EventLoop.Registration?
-    /// What it has not taken yet. Meanwhile nothing is read from the other one.
+    /// The bytes that the socket has not taken yet. Nothing is read from the other socket until it has.
     var unwritten: ArraySlice<UInt8> = []
 
     init(_ socket: consuming OwnedDescriptor) { self.socket = socket }
