@@ -64,6 +64,8 @@ let package = Package(
     .target(
       name: "CPage", path: "Sources/C/CPage",
       exclude: ["page.html", "page.css", "table.js", "connection.js", "clients.js", "panel.js"]),
+    // libstreamd compiles the same file.
+    .target(name: "CRegion", path: "Sources/C/CRegion", cSettings: [.define("_GNU_SOURCE")]),
     .target(name: "CToml", path: "Sources/C/CToml"),
     .target(
       name: "CVersion", path: "Sources/C/CVersion",
@@ -85,7 +87,7 @@ let package = Package(
     .target(
       name: "ReplayLog", dependencies: ["CChecksum", "CLinux", "Events", "Reactive", "StreamRuntime"],
       swiftSettings: strictSettings + optimisedInGate),
-    .target(name: "MappedLog", dependencies: ["CLinux", "StreamRuntime"], swiftSettings: strictSettings),
+    .target(name: "MappedLog", dependencies: ["CLinux", "CRegion", "StreamRuntime"], swiftSettings: strictSettings),
     .target(
       name: "StreamSources",
       dependencies: [

@@ -77,7 +77,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private let setup: Setup
   /// Returns the token; called for each connection.
   private let token: @Sendable () -> String?
-  private let limits: ConnectionLimits
+  let limits: ConnectionLimits
 
   private final class Socket {
     let descriptor: OwnedDescriptor

@@ -134,7 +134,8 @@ final class MapLink: @unchecked Sendable {
     do throws(RegionReader.Damage) {
       let page = passed.raw.count > 1 ? passed.raw[1] : nil
       return try RegionReader(
-        region: region, page: page, byteCount: reply.size, generation: reply.generation)
+        region: region, page: page, byteCount: reply.size, generation: reply.generation,
+        maximumEventBytes: transport.limits.maximumRequestBytes)
     } catch {
       throw .malformed(error.sentence)
     }

@@ -9,6 +9,7 @@
  * others. After its end a request keeps its result (`outcome` and `sentence`) until it is released. */
 #ifndef STREAMD_INTERNAL_H
 #define STREAMD_INTERNAL_H
+#include "region.h"
 #include "streamd.h"
 
 #include <endian.h>
@@ -31,7 +32,6 @@
 
 enum {
   FRAME_LIMIT = (1 << 24) - 1,      /* bytes of a frame, without its length */
-  EVENT_LIMIT = 64 << 20,           /* bytes of an event, reassembled; as StreamClient has it */
   FRAGMENTS_LIMIT = 256 << 20,      /* bytes of all events of a connection that are being received */
   VALUE_LIMIT = (16 << 20) - 1,     /* bytes of a value: the largest `max_request` of a daemon */
   FRAGMENT_BYTES = 64 << 10,        /* bytes of a value in one frame */
@@ -40,8 +40,6 @@ enum {
   OUTPUT_LIMIT = 32 << 20,          /* unsent bytes beyond which the daemon does not read, and is lost */
   READ_BYTES = 128 << 10,           /* of one recv(2) */
   SEGMENT_BYTES = 64 << 10,         /* of untaken events */
-  COPY_EVENTS = 512,                /* of a region, in one copy */
-  COPY_BYTES = 16 << 10,            /* likewise, unless one event has more: it stays in a first cache */
   NAME_LIMIT = 255,                 /* bytes of a stream's name: the size of a routing tag */
   TOKEN_LIMIT = 1024,               /* bytes of a token, as the daemon has it */
   FROM_BYTES = 40,                  /* of the start of a subscription or a map, as JSON */
@@ -262,46 +260,6 @@ struct reply {
   uint64_t missed; /* SDM_GAP_UNKNOWN: unknown, or not stated */
 };
 bool reply_read(struct reply *reply, const uint8_t *data, size_t size);
-
-/* --- region.c --- */
-struct region {
-  const uint8_t *bytes;       /* NULL: none */
-  size_t size;
-  _Atomic(uint32_t) *waiting; /* the waiting page; NULL: none */
-  uint64_t generation, epoch, slots, ring_bytes;
-  const _Atomic(uint64_t) *index;
-  const uint8_t *ring;
-};
-/* Private copies of events. */
-struct copy {
-  uint8_t *bytes;
-  size_t capacity;
-  uint32_t count, next; /* events; the first one that is valid and was not taken */
-  uint32_t size;        /* bytes of all records */
-  uint32_t offsets[COPY_EVENTS];
-};
-enum found {
-  FOUND_EVENTS,
-  FOUND_NOTHING,   /* there is no event at this position yet */
-  FOUND_OVERTAKEN, /* the event at this position is not held any more */
-  FOUND_AGAIN,     /* it was overwritten meanwhile */
-  FOUND_DAMAGE,
-  FOUND_NO_MEMORY,
-};
-/* Maps what a reply has brought. 0, -EPROTO or -ENOMEM, and a sentence. The descriptors stay open. */
-int region_open(struct region *r, const int descriptors[2], const struct reply *reply, const char **why);
-/* Uses the waiting page that a reply has brought (-1: none) in place of the one before, which the daemon may have forgotten. */
-int region_take_page(struct region *r, int descriptor, const char **why);
-void region_close(struct region *r);
-uint32_t region_state(const struct region *r);
-uint64_t region_end(const struct region *r);
-/* Copies at most `most` events from `position` on. Those before `to->next` were overwritten meanwhile. If the reader is overtaken, the
- * events from `first` up to `end` are held. */
-enum found region_copy(const struct region *r, uint64_t position, uint64_t most, struct copy *to, uint64_t *first, uint64_t *end);
-void copy_take(struct copy *c, uint32_t count, sdm_event *events);
-uint64_t copy_last_id(const struct copy *c); /* of one that is not empty */
-/* Waits, at most for `usec`, until there is more than `position`. 0: look again; or a negative errno. */
-int region_wait(const struct region *r, uint64_t position, uint64_t usec);
 
 /* --- mapped.c --- */
 struct sdm_mapped {

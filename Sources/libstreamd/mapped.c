@@ -7,7 +7,6 @@
  * A reply of the same generation changes nothing but the demand and the waiting page. That of another one waits in `next` until the last event of `region`
  * was copied: nothing is written to the old region any more. */
 #include "internal.h"
-#include "streamd-map.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -196,13 +195,16 @@ static int count_missed(sdm_mapped *m) {
   return m->gap && m->on_lag == SDM_ON_LAG_FAIL ? end_lagged(m, m->gap) : 0;
 }
 
+/* Of a copy that is not empty. */
+static uint64_t last_id(const struct copy *c) { return copied_event(c, c->count - 1 - c->next).id; }
+
 /* Finds the id before the first event, so that the next generation continues there even if none has come. */
 static void find_id(sdm_mapped *m) {
   uint64_t first, last;
   if (m->has_id || !m->position) return;
   if (region_copy(&m->region, m->position - 1, 1, &m->copy, &first, &last) == FOUND_EVENTS) {
     m->has_id = true;
-    m->id = copy_last_id(&m->copy);
+    m->id = last_id(&m->copy);
   }
   m->copy.count = m->copy.next = 0;
 }
@@ -251,7 +253,7 @@ int map_adopt(sdm_mapped *m) {
     result = -EPROTO;
   } else if (result == 0 && !is_same) {
     region_close(&m->next);
-    result = region_open(is_first ? &m->region : &m->next, m->passed, &m->reply, &why);
+    result = region_open(is_first ? &m->region : &m->next, m->passed, m->reply.size, m->reply.generation, &why);
   } else if (result == 0) {
     result = region_take_page(&m->region, m->passed[1], &why);
   }
@@ -307,7 +309,7 @@ static int keep_copied(sdm_mapped *m) {
   }
   m->position += m->copy.count - m->copy.next;
   m->has_id = true;
-  m->id = copy_last_id(&m->copy);
+  m->id = last_id(&m->copy);
   return 1;
 }
 
@@ -364,7 +366,11 @@ static int fill(sdm_mapped *m, size_t most) {
 }
 
 static void take(sdm_mapped *m, sdm_event *events, uint32_t count) {
-  copy_take(&m->copy, count, events);
+  for (uint32_t i = 0; i < count; i++) {
+    struct copied e = copied_event(&m->copy, i);
+    events[i] = (sdm_event){.id = e.id, .time = e.time, .data = e.data, .size = e.size};
+  }
+  m->copy.next += count;
   events[0].gap = m->gap;
   m->gap = 0;
 }

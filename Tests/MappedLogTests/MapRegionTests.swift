@@ -177,7 +177,8 @@ import Testing
     let count = 2 * MapWaker.turn + 10
     let readers = try (0..<count).map { _ in
       try RegionReader(
-        region: busy.descriptor, page: nil, byteCount: UInt64(busy.byteCount), generation: busy.generation)
+        region: busy.descriptor, page: nil, byteCount: UInt64(busy.byteCount), generation: busy.generation,
+        maximumEventBytes: 64)
     }
     for reader in readers {
       try BackgroundThread.start(name: "reader") {

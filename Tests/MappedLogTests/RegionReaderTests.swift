@@ -9,10 +9,12 @@ import Testing
 
 /// The reader of the Swift client.
 @Suite(.timeLimit(.minutes(10))) struct RegionReaderTests {
-  private func makeReader(_ region: MapRegion, page: WaitingPage? = nil) throws -> RegionReader {
+  private func makeReader(
+    _ region: MapRegion, page: WaitingPage? = nil, maximumEventBytes: Int = 1 << 20
+  ) throws -> RegionReader {
     try RegionReader(
       region: region.descriptor, page: page?.descriptor, byteCount: UInt64(region.byteCount),
-      generation: region.generation)
+      generation: region.generation, maximumEventBytes: maximumEventBytes)
   }
 
   private func ids(_ reader: RegionReader) -> [UInt64] {
@@ -92,24 +94,6 @@ import Testing
     #expect(reader.state == .ended)
   }
 
-  /// The loads of the end and of the first position are two.
-  @Test func aWriterThatPublishesBetweenTwoLoadsIsNoDamage() throws {
-    func bounds(_ loads: (end: UInt64, first: UInt64)...) throws -> UInt64 {
-      var left = loads[...]
-      return try RegionReader.bounds(around: 105, slots: 16) {
-        left.count > 1 ? left.removeFirst() : left[left.startIndex]
-      }
-      .end
-    }
-    // The first position has passed the end, or is too far before it, and stays; the other one is old.
-    #expect(try bounds((end: 105, first: 110), (end: 120, first: 110)) == 120)
-    #expect(try bounds((end: 120, first: 100), (end: 120, first: 104)) == 120)
-    #expect(try bounds((end: 104, first: 100), (end: 106, first: 100)) == 106)
-    #expect(throws: RegionReader.Damage.self) { try bounds((end: 105, first: 110)) }
-    #expect(throws: RegionReader.Damage.self) { try bounds((end: 120, first: 100)) }
-    #expect(throws: RegionReader.Damage.self) { try bounds((end: 104, first: 100)) }
-  }
-
   @Test func aWaitEndsWithAnEventOrAWakeUp() throws {
     let region = try makeRegion(events: 16, bytes: 4096)
     let page = try WaitingPage(name: "test")
@@ -141,7 +125,7 @@ import Testing
     {
       do throws(RegionReader.Damage) {
         _ = try RegionReader(
-          region: descriptor, page: page, byteCount: size, generation: generation)
+          region: descriptor, page: page, byteCount: size, generation: generation, maximumEventBytes: 64)
         return nil
       } catch { return error.sentence }
     }
@@ -152,12 +136,17 @@ import Testing
     #expect(
       refusal(region.descriptor, size: size, generation: 8)
         == "the header of the region is not that of the reply")
-    let growing = OwnedDescriptor(memfd_create("growing", MFD_CLOEXEC))
+    let growing = OwnedDescriptor(memfd_create("growing", MFD_CLOEXEC | MFD_ALLOW_SEALING))
     ftruncate(growing.raw, 65536)
     #expect(refusal(growing.raw, size: 65536) == "a descriptor of the map is not sealed")
     #expect(
       refusal(region.descriptor, page: growing.raw, size: size)
         == "a descriptor of the map is not sealed")
+    // The seals that forbid another size may themselves not change.
+    #expect(fcntl(growing.raw, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+    #expect(refusal(growing.raw, size: 65536) == "a descriptor of the map is not sealed")
+    // Its readers would not be woken.
+    #expect(refusal(region.descriptor, page: region.descriptor, size: size) == "the waiting page cannot be mapped")
     let pipe = try Pipe()
     #expect(refusal(pipe.reading.raw, size: 65536) == "a descriptor of the map is no memory")
     let zeros = try SealedMemory(name: "zeros", byteCount: 65536)
@@ -205,6 +194,10 @@ import Testing
     }
     memory.bytes.storeBytes(of: 4096 - 24, toByteOffset: ring, as: UInt32.self)
     #expect(try makeReader(region).copy(from: 100, atMost: 1) == .events)
+    #expect(try makeReader(region, maximumEventBytes: 4096 - 24).copy(from: 100, atMost: 1) == .events)
+    #expect(throws: RegionReader.Damage.self) {
+      try makeReader(region, maximumEventBytes: 4096 - 25).copy(from: 100, atMost: 1)
+    }
   }
 }
 

@@ -1,0 +1,1 @@
+../C/CRegion/include/region.h
