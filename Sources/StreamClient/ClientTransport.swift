@@ -89,29 +89,15 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     }
   }
 
-  private final class Session {
+  private final class Link {
+    var session: ClientSession
     /// nil: the server's name is being looked up.
     private(set) var socket: Socket?
     /// Until there is a socket.
     var connector: ServerConnector?
-    var machine: ConnectionMachine
-    var unwritten: ArraySlice<UInt8> = []
     var watchesWriting = false
-    /// The number of unwritten bytes above which the server is considered not to read: those left after the last
-    /// signal, and a margin.
-    var unwrittenByteLimit = ClientTransport.unwrittenByteLimit
-    /// A write failed: the server is gone, but its last bytes may still be readable.
-    var writeError: CInt?
-    var isWriteClosed: Bool { writeError != nil }
-    /// Whether anything was received, which shows that the connection was made.
-    var hasReceived = false
-    /// The time of the last received bytes, in nanoseconds on the loop's clock.
-    var lastReceivedAt: UInt64
 
-    init(setup: Setup, limits: ConnectionLimits, now: UInt64) {
-      machine = ConnectionMachine(connectingWith: setup, limits: limits)
-      lastReceivedAt = now
-    }
+    init(_ session: ClientSession) { self.session = session }
 
     func connected(_ socket: Socket) { (self.socket, connector) = (socket, nil) }
 
@@ -121,11 +107,9 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     var descriptorRequestCount = 0
     /// The bytes of the next value that have arrived.
     var passed: [ReceivedDescriptors] = []
-
-    var unwrittenByteCount: Int { unwritten.count + machine.outputByteCount }
   }
 
-  private var session: Session?
+  private var link: Link?
   /// Closed by its owner, for good.
   private(set) var isClosed = false
   /// The server refused the last connection.
@@ -139,7 +123,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private var events: [ConnectionMachine.Event] = []
 
   static let roomByteCount = 64 << 10
-  fileprivate static let unwrittenByteLimit = 1 << 20
+  /// The number of unwritten bytes, beside those of the last signal, above which the server is considered not to read.
+  private static let unwrittenByteLimit = 1 << 20
   private static let readByteCount = 64 << 10
 
   init(
@@ -190,7 +175,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     if !scheduled.isEmpty, hasRoom { loop.execute { [weak self] in self?.turn {} } }
   }
 
-  private var hasRoom: Bool { (session?.unwrittenByteCount ?? 0) < Self.roomByteCount }
+  private var hasRoom: Bool { (link?.session.unwrittenByteCount ?? 0) < Self.roomByteCount }
 
   private func sendSignals() {
     let round = scheduled
@@ -213,79 +198,60 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     case .nothing: break
     case .open(let kind, let initialRequest, let payload):
       try connectIfNeeded()
-      guard let id = session?.machine.request(kind, initialRequest: initialRequest, payload) else {
+      guard let id = link?.session.machine.request(kind, initialRequest: initialRequest, payload) else {
         throw .disconnected("no request can be made on the connection any more")
       }
       requests[id] = request
-      if request.takesDescriptors, let session {
-        session.descriptorRequestCount += 1
-        session.admitsDescriptors = true
-        if let socket = session.socket { LocalSocket.admitDescriptors(on: socket.descriptor.raw) }
+      if request.takesDescriptors, let link {
+        link.descriptorRequestCount += 1
+        link.admitsDescriptors = true
+        if let socket = link.socket { LocalSocket.admitDescriptors(on: socket.descriptor.raw) }
       }
       setLimit()
       request.opened(id)
-    case .grant(let id, let count): session?.machine.sendRequestN(id, count)
+    case .grant(let id, let count): link?.session.machine.sendRequestN(id, count)
     case .values(let id, let values, let isComplete):
-      for value in values { session?.machine.sendPayload(id, Payload(data: value)) }
-      if isComplete { session?.machine.sendComplete(id) }
+      for value in values { link?.session.machine.sendPayload(id, Payload(data: value)) }
+      if isComplete { link?.session.machine.sendComplete(id) }
       setLimit()
     case .cancel(let id):
       _ = remove(id)
-      session?.machine.sendCancel(id)
+      link?.session.machine.sendCancel(id)
     }
   }
 
   /// Sets the limit of unwritten bytes. One value may exceed the default.
   private func setLimit() {
-    guard let session else { return }
-    session.unwrittenByteLimit = session.unwrittenByteCount + Self.unwrittenByteLimit
+    guard let link else { return }
+    link.session.unwrittenByteLimit = link.session.unwrittenByteCount + Self.unwrittenByteLimit
   }
 
   private func write() {
-    guard let session, let socket = session.socket else { return }
-    while true {
-      if session.unwritten.isEmpty { session.unwritten = session.machine.takeOutput()[...] }
-      guard !session.unwritten.isEmpty, !session.isWriteClosed else { break }
-      let count = unsafe session.unwritten.withUnsafeBytes {
-        unsafe send(socket.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
-      }
-      if count >= 0 {
-        session.unwritten = session.unwritten.dropFirst(count)
-      } else if errno == EAGAIN {
-        break
-      } else if errno != EINTR {
-        session.writeError = errno
-      }
-    }
-    if session.isWriteClosed { session.unwritten = [] }
+    guard let link, let socket = link.socket else { return }
+    unsafe link.session.write { unsafe LocalSocket.send(socket.descriptor.raw, $0) }
   }
 
   private func watchWriting() {
-    guard let session else { return }
-    guard session.unwrittenByteCount <= session.unwrittenByteLimit else {
-      disconnect(.disconnected("the server does not read"))
-      return
-    }
-    let wanted = !session.unwritten.isEmpty
-    guard wanted != session.watchesWriting, let socket = session.socket else { return }
-    session.watchesWriting = wanted
+    guard let link else { return }
+    guard !link.session.isUnread else { return disconnect(.disconnected("the server does not read")) }
+    let wanted = link.session.awaitsSocket
+    guard wanted != link.watchesWriting, let socket = link.socket else { return }
+    link.watchesWriting = wanted
     loop.update(socket.registration, for: wanted ? [.readable, .writable] : .readable)
   }
 
   // MARK: Receiving
 
   private func receive() {
-    guard let session, let socket = session.socket else { return }
+    guard let link, let socket = link.socket else { return }
     let failure: StreamError? = unsafe withUnsafeTemporaryAllocation(byteCount: Self.readByteCount, alignment: 16) {
       buffer in
-      let count = unsafe read(from: session, socket.descriptor.raw, into: buffer)
+      let count = unsafe read(from: link, socket.descriptor.raw, into: buffer)
       let code = errno
       if count > 0 {
-        session.lastReceivedAt = loop.now
-        session.hasReceived = true
-        unsafe receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), on: session)
+        unsafe receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), on: link)
       } else if count == 0 {
-        return connectError(session.writeError) ?? .disconnected("the server closed the connection")
+        return connectError(link.session.writeError) ?? .disconnected("the server closed the connection")
       } else if code != EAGAIN && code != EINTR {
         return connectError(code) ?? .disconnected(SystemError("read", address.place, code: code).description)
       }
@@ -294,33 +260,33 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     if let failure { disconnect(failure) }
   }
 
-  private func read(from session: Session, _ raw: CInt, into buffer: UnsafeMutableRawBufferPointer) -> Int {
-    guard session.admitsDescriptors else {
+  private func read(from link: Link, _ raw: CInt, into buffer: UnsafeMutableRawBufferPointer) -> Int {
+    guard link.admitsDescriptors else {
       return unsafe LocalSocket.receive(raw, into: buffer)
     }
     var passed: [CInt] = [-1, -1]
     var number = CInt(passed.count)
     let count = unsafe receive_with_descriptors(raw, buffer.baseAddress, buffer.count, &passed, &number)
     let code = errno
-    if number != 0 { session.passed.append(ReceivedDescriptors(number > 0 ? Array(passed.prefix(Int(number))) : [])) }
+    if number != 0 { link.passed.append(ReceivedDescriptors(number > 0 ? Array(passed.prefix(Int(number))) : [])) }
     errno = code
     return count
   }
 
   /// The descriptors that have come with the value that a request receives just now; nil: none has.
   func takePassed() -> ReceivedDescriptors? {
-    guard let session, !session.passed.isEmpty else { return nil }
-    return session.passed.removeFirst()
+    guard let link, !link.passed.isEmpty else { return nil }
+    return link.passed.removeFirst()
   }
 
-  private func receive(_ bytes: UnsafeRawBufferPointer, on session: Session) {
+  private func receive(_ bytes: UnsafeRawBufferPointer, on link: Link) {
     var batch: [ConnectionMachine.Event] = []
     swap(&batch, &events)
-    unsafe session.machine.receive(bytes, gathersValues: true, into: &batch)
+    unsafe link.session.receive(bytes, at: now, into: &batch)
     for event in batch { unsafe deliver(event, of: bytes) }
     // A server that passes more than it was asked for does not fill this process.
-    if session.passed.count > session.descriptorRequestCount {
-      session.passed.removeFirst(session.passed.count - session.descriptorRequestCount)
+    if link.passed.count > link.descriptorRequestCount {
+      link.passed.removeFirst(link.passed.count - link.descriptorRequestCount)
     }
     batch.removeAll(keepingCapacity: true)
     swap(&batch, &events)
@@ -329,7 +295,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   /// Over TCP, the first use of the socket shows whether the connection was made.
   /// - Returns: nil if it was.
   private func connectError(_ code: CInt?) -> StreamError? {
-    guard let code, session?.hasReceived == false, [ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH].contains(code)
+    guard let code, link?.session.hasReceived == false,
+      [ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH].contains(code)
     else { return nil }
     return .cannotConnect(SystemError("connect", address.place, code: code))
   }
@@ -351,7 +318,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
       let sentence = message.isEmpty ? code.description : message
       let reason = FailureReason(code: code.rawValue, sentence: message)
       isRefused = code.base == .rejectedSetup
-      let isOurFault = code.base == .connectionError && session?.machine.isClosedByPeer == true
+      let isOurFault = code.base == .connectionError && link?.session.machine.isClosedByPeer == true
       disconnect(isOurFault ? .cutOff(sentence, reason) : .disconnected(sentence, reason))
     case .setup, .request, .valueTooLarge, .lease, .metadataPush: break
     }
@@ -363,7 +330,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   private func remove(_ id: StreamID) -> (any TransportRequest)? {
     guard let request = requests.removeValue(forKey: id) else { return nil }
-    if request.takesDescriptors { session?.descriptorRequestCount -= 1 }
+    if request.takesDescriptors { link?.descriptorRequestCount -= 1 }
     return request
   }
 
@@ -371,10 +338,12 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   private func connectIfNeeded() throws(StreamError) {
     guard !isClosed else { throw .disconnected("the connection was closed locally") }
-    guard session == nil else { return }
+    guard link == nil else { return }
     var setup = setup
     if let token = token() { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
-    let new = Session(setup: setup, limits: limits, now: loop.now)
+    let new = Link(
+      ClientSession(
+        connectingWith: setup, limits: limits, unwrittenByteLimit: Self.unwrittenByteLimit, asksAtOnce: false, at: now))
     do throws(SystemError) {
       if let descriptor = try address.connect() {
         new.connected(try watched(descriptor))
@@ -384,8 +353,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     } catch {
       throw .cannotConnect(error)
     }
-    (session, isRefused) = (new, false)
-    scheduleTick(after: min(setup.keepaliveInterval, setup.maximumLifetime))
+    (link, isRefused) = (new, false)
+    keepTime()
   }
 
   private func watched(_ descriptor: consuming OwnedDescriptor) throws(SystemError) -> Socket {
@@ -402,10 +371,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   }
 
   private func connected(_ descriptor: consuming OwnedDescriptor) {
-    guard let session else { return }
+    guard let link else { return }
     do throws(SystemError) {
       let socket = try watched(descriptor)
-      turn { session.connected(socket) }
+      turn { link.connected(socket) }
     } catch {
       failed(error)
     }
@@ -413,13 +382,13 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   private func failed(_ error: SystemError) { turn { disconnect(.cannotConnect(error)) } }
 
-  /// Ends the session, then ends the live requests. A request made in response opens a new session.
+  /// Ends the connection, then ends the live requests. A request made in response opens a new one.
   private func disconnect(_ error: StreamError) {
-    guard let ended = session else { return }
+    guard let ended = link else { return }
     write()  // an ERROR frame carries the reason
     if let socket = ended.socket { loop.unregister(socket.registration) }
     ended.connector?.cancel()
-    session = nil
+    link = nil
     if let tick { loop.cancel(tick) }
     tick = nil
     let orphans = requests.sorted { $0.key < $1.key }
@@ -427,18 +396,13 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     for (_, request) in orphans { request.end(.failure(error)) }
   }
 
-  private func scheduleTick(after delay: Duration) {
-    tick = loop.schedule(after: delay) { [weak self] in self?.turn { self?.keepAlive() } }
-  }
+  /// The loop's time, as a duration.
+  private var now: Duration { .nanoseconds(Int64(clamping: loop.now)) }
 
-  private func keepAlive() {
-    guard let session else { return }
-    let silence = Duration.nanoseconds(Int64(clamping: loop.now &- session.lastReceivedAt))
-    guard silence < setup.maximumLifetime else {
-      disconnect(.disconnected("the server was silent for \(setup.maximumLifetime)"))
-      return
+  private func keepTime() {
+    guard let due = link?.session.next(at: now) else {
+      return disconnect(.disconnected("the server was silent for \(setup.maximumLifetime)"))
     }
-    if session.unwritten.isEmpty { session.machine.sendKeepalive() }
-    scheduleTick(after: min(setup.keepaliveInterval, setup.maximumLifetime - silence))
+    tick = loop.schedule(after: due - now) { [weak self] in self?.turn { self?.keepTime() } }
   }
 }

@@ -54,6 +54,17 @@ package enum LocalSocket {
       : unsafe receive_without_descriptors(socket, room.baseAddress, room.count, flags)
   }
 
+  /// As send(2) on any socket, without waiting, without SIGPIPE, and again after a signal.
+  /// - Returns: the number of bytes that it has taken; 0: it takes none now; or a negative errno.
+  package static func send(_ socket: CInt, _ bytes: UnsafeRawBufferPointer) -> Int {
+    while true {
+      let count = unsafe Glibc.send(socket, bytes.baseAddress, bytes.count, CInt(MSG_NOSIGNAL | MSG_DONTWAIT))
+      if count >= 0 { return count }
+      let code = errno
+      if code != EINTR { return code == EAGAIN ? 0 : -Int(code) }
+    }
+  }
+
   /// As close(2) of any descriptor, without a wait for what is in the queue of a local socket.
   package static func close(_ descriptor: CInt) {
     if isKernelInCharge || !isLocal(descriptor) { Glibc.close(descriptor) } else { closeAside(descriptor) }

@@ -17,7 +17,7 @@ private struct OtherStreamd {
   /// Receives what the machine sends.
   mutating func receive(from machine: inout PeerMachine) {
     var events: [ConnectionMachine.Event] = []
-    machine.takeOutput().withUnsafeBytes { server.receive($0, into: &events) }
+    machine.session.machine.takeOutput().withUnsafeBytes { server.receive($0, into: &events) }
     for event in events {
       switch event {
       case .setup(let setup): self.setup = setup
@@ -202,11 +202,11 @@ private struct OtherStreamd {
     var (machine, other) = begin(window: 4)
     for id in 8..<12 as Range<UInt64> { other.send("e", id) }
     other.deliver(to: &machine)
-    machine.setWanted(false, at: .zero)
+    machine.session.setReading(false, at: .zero)
     _ = try machine.next(at: .seconds(60))
     other.receive(from: &machine)
     #expect(machine.credit == 0 && other.granted.isEmpty && other.requests.count == 1)
-    machine.setWanted(true, at: .seconds(60))
+    machine.session.setReading(true, at: .seconds(60))
     _ = try machine.next(at: .seconds(60))
     other.receive(from: &machine)
     #expect(other.granted == [2])
@@ -225,13 +225,13 @@ private struct OtherStreamd {
     #expect(machine.isAnswered)
     #expect(try machine.next(at: .seconds(34)) == .seconds(35))
     // Nothing is read meanwhile, and no answer is requested.
-    machine.setWanted(false, at: .seconds(34))
+    machine.session.setReading(false, at: .seconds(34))
     other.receive(from: &machine)
     _ = other.server.takeOutput()
     #expect(try machine.next(at: .seconds(100)) == .seconds(110))
     other.receive(from: &machine)
     #expect(!other.server.hasOutput)
-    machine.setWanted(true, at: .seconds(100))
+    machine.session.setReading(true, at: .seconds(100))
     #expect(try machine.next(at: .seconds(129)) == .seconds(130))
     #expect(throws: PeerMachine.Ending.silent) { try machine.next(at: .seconds(130)) }
   }
@@ -313,10 +313,10 @@ private struct OtherStreamd {
       var (machine, _) = begin()
       bytes.withUnsafeBytes { machine.receive($0, at: .zero) }
       #expect(machine.ending?.failure.sentence.hasPrefix(sentence) == true, "\(String(describing: machine.ending))")
-      #expect(machine.takeOutput().count > 0)
+      #expect(machine.session.machine.takeOutput().count > 0)
       // Nothing has an effect any more.
       #expect((try? machine.next(at: .seconds(1))) != nil)
-      machine.setWanted(false, at: .seconds(1))
+      machine.session.setReading(false, at: .seconds(1))
       #expect((try? machine.next(at: .seconds(9))) != nil)
     }
     var (machine, other) = begin()

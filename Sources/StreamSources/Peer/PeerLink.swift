@@ -25,16 +25,11 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     /// nil: it is not watched.
     var registration: EventLoop.Registration?
     var watchesWriting = false
-    var unwritten: ArraySlice<UInt8> = []
-    /// The errno of a write that has failed. The last bytes of the other side may still be there.
-    var writeError: CInt?
 
     init(_ descriptor: consuming OwnedDescriptor) { self.descriptor = descriptor }
   }
 
   private static let readByteCount = 64 << 10
-  /// Answers to frames of the other side that may wait for it to read.
-  private static let unwrittenLimit = 64 << 10
 
   private let loop: EventLoop
   private weak var owner: (any Owner)?
@@ -101,7 +96,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     guard !isOver else { return }  // the owner may have closed it
     if !machine.hasParts, let ending = machine.ending { return finish(ending) }
     let now = EventLoop.monotonicTime
-    machine.setWanted(mayRead, at: now)
+    machine.session.setReading(mayRead, at: now)
     do throws(PeerMachine.Ending) {
       keepTime(try machine.next(at: now))
     } catch {
@@ -110,10 +105,10 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     write()
     guard let socket else { return }
     // The output is lost. Only if the other side has closed the connection, there may be more to read.
-    if let code = socket.writeError, code != EPIPE, code != ECONNRESET {
+    if let code = machine.session.writeError, code != EPIPE, code != ECONNRESET {
       return finish(failed(SystemError("write", code: code)))
     }
-    guard socket.unwritten.count + machine.outputByteCount <= Self.unwrittenLimit else { return finish(.unread) }
+    guard !machine.session.isUnread else { return finish(.unread) }
     do throws(SystemError) {
       try watch(socket)
     } catch {
@@ -126,7 +121,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
   private var mayRead: Bool { isWanted && !machine.hasParts }
 
   private func watch(_ socket: Socket) throws(SystemError) {
-    let watchesWriting = !socket.unwritten.isEmpty
+    let watchesWriting = machine.session.awaitsSocket
     let interest: EventLoop.Readiness = watchesWriting ? [.readable, .writable] : .readable
     if let registration = socket.registration {
       if watchesWriting != socket.watchesWriting { loop.update(registration, for: interest) }
@@ -165,7 +160,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
         unsafe machine.receive(UnsafeRawBufferPointer(rebasing: buffer[..<count]), at: EventLoop.monotonicTime)
       } else if count == 0 {
         // Over TCP, the first use of the socket shows whether the connection was made.
-        guard let error = socket.writeError, error != EPIPE, !machine.isAnswered else { return .closed }
+        guard let error = machine.session.writeError, error != EPIPE, !machine.isAnswered else { return .closed }
         return failed(SystemError("connect", code: error))
       } else if code != EAGAIN && code != EINTR {
         return machine.isAnswered ? .closed : failed(SystemError("read", code: code))
@@ -179,22 +174,8 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
   }
 
   private func write() {
-    guard let socket else { return }
-    while true {
-      if socket.unwritten.isEmpty { socket.unwritten = machine.takeOutput()[...] }
-      guard !socket.unwritten.isEmpty, socket.writeError == nil else { break }
-      let count = unsafe socket.unwritten.withUnsafeBytes {
-        unsafe send(socket.descriptor.raw, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL))
-      }
-      if count >= 0 {
-        socket.unwritten = socket.unwritten.dropFirst(count)
-      } else if errno == EAGAIN {
-        break
-      } else if errno != EINTR {
-        socket.writeError = errno
-      }
-    }
-    if socket.writeError != nil { socket.unwritten = [] }
+    guard let raw = socket?.descriptor.raw else { return }
+    unsafe machine.session.write { unsafe LocalSocket.send(raw, $0) }
   }
 
   // MARK: The end

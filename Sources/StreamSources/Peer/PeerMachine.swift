@@ -34,9 +34,12 @@ struct PeerMachine {
   static let windowLimit = 256
   /// A frame of streamd has less: see `PayloadFrame.maximumContentByteCount`.
   private static let frameLimit = 256 << 10
+  /// Answers to frames of the other side that may wait for it to read.
+  private static let unwrittenLimit = 64 << 10
 
   let configuration: PeerConfiguration
-  private var connection: ConnectionMachine
+  /// The owner writes its output.
+  var session: ClientSession
   private let request: StreamID?
   /// The events that the other side may still send.
   private(set) var credit: Int
@@ -53,9 +56,6 @@ struct PeerMachine {
   private(set) var ending: Ending?
   /// Whether the other side has accepted the connection.
   private(set) var isAnswered = false
-  private var heardAt: Duration
-  private var keepaliveDue: Duration
-  private var isWanted = true
 
   /// Begins with the connection, while there is demand.
   ///
@@ -69,24 +69,25 @@ struct PeerMachine {
   ) {
     self.configuration = configuration
     (self.lastID, resumedAfter, self.hasLostPosition, self.window) = (lastID, lastID, hasLostPosition, window)
-    (grantedAt, heardAt, keepaliveDue) = (now, now, now)
+    grantedAt = now
     var setup = Setup(
       keepaliveInterval: Self.keepaliveInterval, maximumLifetime: Self.patience,
       metadataMIMEType: MetadataFormat.composite.mimeType)
     setup.payload.data = FailureReason.announcement
     if let token = configuration.token { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
     // The limit applies to the metadata, too.
-    connection = ConnectionMachine(
+    session = ClientSession(
       connectingWith: setup,
       limits: ConnectionLimits(
-        maximumRequestBytes: max(configuration.maximumEventBytes, 64), maximumFrameBytes: Self.frameLimit))
+        maximumRequestBytes: max(configuration.maximumEventBytes, 64), maximumFrameBytes: Self.frameLimit),
+      unwrittenByteLimit: Self.unwrittenLimit, asksAtOnce: true, at: now)
     // All stored events: a time leaves out those of a clock that was ahead.
     var options = SubscribeOptions(
       from: lastID.map { .after(id: $0) } ?? .last(1 << 53), onLag: .skip,
       filter: configuration.filter, marker: configuration.hasMarkers)
     options.gaps = true
     let name = try? MetadataFormat.composite.metadata(route: configuration.stream)
-    request = connection.request(
+    request = session.machine.request(
       .stream, initialRequest: UInt32(window), Payload(metadata: name, data: options.json))
     credit = window
   }
@@ -101,9 +102,8 @@ struct PeerMachine {
 
   /// Receives bytes, which may be split anywhere.
   mutating func receive(_ bytes: UnsafeRawBufferPointer, at now: Duration) {
-    heardAt = now
     var events: [ConnectionMachine.Event] = []
-    unsafe connection.receive(bytes, gathersValues: true, into: &events)
+    unsafe session.receive(bytes, at: now, into: &events)
     for event in events where ending == nil { unsafe take(event, of: bytes) }
     // The refusal of a request precedes the answer to the first KEEPALIVE.
     if ending == nil { isAnswered = true }
@@ -122,11 +122,11 @@ struct PeerMachine {
     case .complete(let id) where id == request: ending = .completed
     case .error(let id, let code, let message) where id == request:
       ending =
-        connection.hasGivenUp
+        session.machine.hasGivenUp
         ? Ending(failure: .over(configuration.maximumEventBytes, "event"))
         : Ending(code, message, configuration, resumedAfter: lastID == resumedAfter ? lastID : nil)
     case .closed(let code, let message):
-      ending = Ending(closedWith: code, message, byPeer: connection.isClosedByPeer)
+      ending = Ending(closedWith: code, message, byPeer: session.machine.isClosedByPeer)
     case .payloads, .payload, .complete, .error, .setup, .request, .requestN, .valueTooLarge, .cancel, .lease,
       .metadataPush:
       break
@@ -178,32 +178,14 @@ struct PeerMachine {
 
   // MARK: Sending
 
-  /// The number of bytes to send.
-  var outputByteCount: Int { connection.outputByteCount }
-
-  /// The bytes to send next.
-  mutating func takeOutput() -> [UInt8] { connection.takeOutput() }
-
-  /// Whether there is demand: the connection is read only then.
-  mutating func setWanted(_ isWanted: Bool, at now: Duration) {
-    if isWanted, !self.isWanted { heardAt = now }
-    self.isWanted = isWanted
-  }
-
   /// Sends what is due: credit, and KEEPALIVE.
   ///
   /// - Returns: when to call again at the latest.
   /// - Throws: when the other side is silent for too long.
   mutating func next(at now: Duration) throws(Ending) -> Duration {
-    if now >= keepaliveDue {
-      // An answer that is not read would fill the other side's memory.
-      connection.sendKeepalive(respond: isWanted)
-      keepaliveDue = now + Self.keepaliveInterval
-    }
-    guard isWanted else { return keepaliveDue }
-    grant(at: now)
-    guard now < heardAt + Self.patience else { throw isAnswered ? .silent : .unanswered }
-    return min(keepaliveDue, heardAt + Self.patience)
+    guard let due = session.next(at: now) else { throw isAnswered ? .silent : .unanswered }
+    if session.isReading { grant(at: now) }
+    return due
   }
 
   /// Grants credit when half of the window is used up.
@@ -216,7 +198,7 @@ struct PeerMachine {
       window = max(window / 2, 1)
     }
     guard window > credit else { return }
-    connection.sendRequestN(request, UInt32(window - credit))
+    session.machine.sendRequestN(request, UInt32(window - credit))
     (credit, grantedAt) = (window, now)
   }
 }

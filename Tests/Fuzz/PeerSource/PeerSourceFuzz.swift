@@ -42,7 +42,7 @@ private struct PeerContent {
     var machine = PeerMachine(
       configuration, after: start, hasLostPosition: choice & 32 != 0, window: window, at: .zero)
     lastID = start
-    var (offset, sent) = (0, machine.takeOutput().count)
+    var (offset, sent) = (0, machine.session.machine.takeOutput().count)
     while offset < bytes.count, ending == nil {
       let end = offset + max(1, size(bytes.count - offset))
       bytes[offset..<end].withUnsafeBytes { machine.receive($0, at: .zero) }
@@ -50,11 +50,11 @@ private struct PeerContent {
       precondition((0...window).contains(machine.credit), "more is received than requested")
       while let part = machine.takePart() { take(part, configuration) }
       ending = machine.ending
-      sent += machine.takeOutput().count
+      sent += machine.session.machine.takeOutput().count
     }
     // Answers to KEEPALIVE frames, refusals of requests, and at last an ERROR frame.
     precondition(sent <= 40 * bytes.count + 2000, "more is sent than was asked for")
-    machine.setWanted(false, at: .zero)
+    machine.session.setReading(false, at: .zero)
     _ = try? machine.next(at: .seconds(5))
     precondition((0...window).contains(machine.credit), "credit is granted without demand")
   }
