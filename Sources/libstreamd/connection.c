@@ -22,12 +22,6 @@ enum { FIRST_DELAY_USEC = 200000, LONGEST_DELAY_USEC = 5000000, LONGEST_NUDGE_US
 
 /* --- time --- */
 
-uint64_t now_usec(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 uint64_t deadline(uint64_t usec) {
   uint64_t now = now_usec();
   return usec > NEVER - now ? NEVER : now + usec;
@@ -320,6 +314,20 @@ SDM_PUBLIC sdm *sdm_unref(sdm *c) {
   free(c->token);
   free(c);
   return NULL;
+}
+
+void request_release(struct request *r) {
+  sdm *c = r->c;
+  if (request_remove(r)) connection_flush(c);
+  switch (r->kind) {
+    case SUBSCRIPTION: subscription_free((sdm_subscription *)r); break;
+    case PUBLISHER: publisher_free((sdm_publisher *)r); break;
+    case GET: buffer_clear(&((struct get *)r)->data); break;
+    case MAP: case DEMAND: return; /* see sdm_mapped_unref() */
+  }
+  bool is_owned = r->kind == GET;
+  free(r);
+  if (!is_owned) sdm_unref(c);
 }
 
 /* --- processing --- */

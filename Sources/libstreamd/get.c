@@ -59,7 +59,6 @@ SDM_PUBLIC int sdm_get(sdm *c, const char *stream, sdm_event *e) {
   }
   if (result < 0 || g->data.failed) {
     forget(c);
-    connection_flush(c); /* a CANCEL */
     return result < 0 ? result : fail(c, -ENOMEM, "no memory is left");
   }
   *e = (sdm_event){.id = g->id, .time = g->time, .data = "", .size = buffer_size(&g->data)};

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 
 /* The functions of version 0 of the library; everything else is local to it. */
 #define SDM_PUBLIC __attribute__((visibility("default")))
@@ -46,6 +47,13 @@ enum {
   ERROR_BYTES = 1024,               /* of a sentence */
 };
 #define CREDIT_UNLIMITED 0x7fffffffu /* as RSocket has it */
+
+/* A time that only grows. */
+static inline uint64_t now_usec(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
 
 /* --- buffer.c: bytes that grow at the end and are consumed at the start --- */
 struct buffer {
@@ -161,8 +169,8 @@ void request_opened(struct request *r, uint32_t id);
 void request_closed(struct request *r); /* it has no id any more */
 void request_end(struct request *r, int code, const char *sentence);
 void request_fail(struct request *r, const struct failure *f); /* likewise, because of the daemon's ERROR */
-void request_remove(struct request *r);  /* sends CANCEL or COMPLETE if it is open, and takes it from the connection */
-void request_release(struct request *r); /* likewise, and frees it */
+/* Takes it from the connection, with a CANCEL or COMPLETE in the output if it is open. Returns whether that is so. */
+bool request_remove(struct request *r);
 struct request *request_with(sdm *c, uint32_t id);
 uint32_t new_id(sdm *c); /* 0: none left */
 int outcome_of(struct request *r); /* sets sdm_error() */
@@ -375,7 +383,7 @@ bool is_valid_name(const char *name, size_t limit);
 int address_find(sdm *c, const char *text); /* sets the connection's addresses */
 
 /* --- connection.c --- */
-uint64_t now_usec(void);
+void request_release(struct request *r);     /* removes it, sends its end, and frees it */
 uint64_t deadline(uint64_t usec);
 bool connection_flush(sdm *c);               /* writes what the socket takes; whether it took anything */
 int connection_work(sdm *c);                 /* as sdm_process(), for calls that block */

@@ -486,8 +486,8 @@ SDM_PUBLIC sdm_mapped *sdm_mapped_ref(sdm_mapped *m) {
 
 SDM_PUBLIC sdm_mapped *sdm_mapped_unref(sdm_mapped *m) {
   if (!m || --m->references) return NULL;
-  request_remove(&m->ask);
-  request_remove(&m->demand);
+  bool asks = request_remove(&m->ask);
+  if (request_remove(&m->demand) || asks) connection_flush(m->c);
   close_passed(m);
   region_close(&m->region);
   region_close(&m->next);

@@ -1,4 +1,5 @@
-/* Requests, and the frames of the daemon for them. No system call on a descriptor: see connection.c. */
+/* Requests, and the frames of the daemon for them. Nothing here calls connection.c, which calls this: what is to be sent stays in the
+ * output, and what has to be sent at once is returned. */
 #include "internal.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ int request_init(struct request *r, sdm *c, enum kind kind, const char *stream) 
   if (r->previous) r->previous->next = r;
   else c->requests = r;
   c->last_request = r;
-  if (kind == SUBSCRIPTION || kind == PUBLISHER) sdm_ref(c); /* a get is the connection's own, and a map has one reference */
+  if (kind == SUBSCRIPTION || kind == PUBLISHER) c->references++; /* a get is the connection's own, and a map has one reference */
   return 0;
 }
 
@@ -83,13 +84,11 @@ int outcome_of(struct request *r) {
   return r->outcome;
 }
 
-void request_remove(struct request *r) {
+bool request_remove(struct request *r) {
   sdm *c = r->c;
-  if (r->phase == OPEN && c->process == getpid()) {
-    if (r->kind == PUBLISHER) publisher_leave((sdm_publisher *)r);
-    else frame_plain(&c->output, r->id, FRAME_CANCEL, 0);
-    connection_flush(c);
-  }
+  bool leaves = r->phase == OPEN && c->process == getpid();
+  if (leaves && r->kind == PUBLISHER) publisher_leave((sdm_publisher *)r);
+  else if (leaves) frame_plain(&c->output, r->id, FRAME_CANCEL, 0);
   request_closed(r);
   if (r->previous) r->previous->next = r->next;
   else c->requests = r->next;
@@ -97,20 +96,7 @@ void request_remove(struct request *r) {
   else c->last_request = r->previous;
   free(r->stream);
   free(r->sentence);
-}
-
-void request_release(struct request *r) {
-  sdm *c = r->c;
-  request_remove(r);
-  switch (r->kind) {
-    case SUBSCRIPTION: subscription_free((sdm_subscription *)r); break;
-    case PUBLISHER: publisher_free((sdm_publisher *)r); break;
-    case GET: buffer_clear(&((struct get *)r)->data); break;
-    case MAP: case DEMAND: return; /* see sdm_mapped_unref() */
-  }
-  bool is_owned = r->kind == GET;
-  free(r);
-  if (!is_owned) sdm_unref(c);
+  return leaves;
 }
 
 /* --- the daemon's frames --- */
