@@ -3,9 +3,9 @@ import StreamRuntime
 /// The delay between a failed attempt and the next one.
 public struct Backoff: Sendable, Equatable {
   /// The delay after the first failure.
-  public let first: Duration
+  public var first: Duration
   /// The maximum delay; each failure in a row doubles the delay up to it.
-  public let max: Duration
+  public var max: Duration
 
   /// - Precondition: `first` is greater than zero. A `max` below `first` counts as `first`.
   public init(first: Duration = .seconds(1), max: Duration = .seconds(300)) {

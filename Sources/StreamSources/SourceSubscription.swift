@@ -27,16 +27,11 @@ class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // only its s
   /// The thread's `endedRests` when the machine was stored here.
   fileprivate var endedRests = 0
   /// Whether a value of the upstream that exceeds its limit was reported.
-  var hasReportedLimit = false
+  fileprivate var hasReportedLimit = false
   fileprivate let makeMachine: @Sendable () -> Machine
-  fileprivate let refresh: SourceRefresh
 
-  /// - Parameters:
-  ///   - refresh: the source's refresh.
-  ///   - makeMachine: makes the machine of the first subscription.
-  init(_ refresh: SourceRefresh, _ makeMachine: @escaping @Sendable () -> Machine) {
-    (self.refresh, self.makeMachine) = (refresh, makeMachine)
-  }
+  /// - Parameter makeMachine: makes the machine of the first subscription.
+  init(_ makeMachine: @escaping @Sendable () -> Machine) { self.makeMachine = makeMachine }
 }
 
 /// A subscription to a source: connects the machine to a clock, a thread and a subscriber. Subclasses implement the
@@ -47,8 +42,7 @@ class SourceMemory<Machine: SourceMachine>: @unchecked Sendable {  // only its s
 class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, RestingSource, RefreshableSource,
   @unchecked Sendable
 {
-  let thread: SourceThread
-  let report: @Sendable (SourceReport) -> Void
+  final let context: SourceContext
   /// Set from the first demand on.
   final var machine: Machine?
   /// The last events of a run that ended without demand for them.
@@ -58,11 +52,8 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
   private final var down: AnySubscriber<EventBatch, Never>?
   private final var timer: TimerID?
 
-  init(
-    on thread: SourceThread, _ memory: SourceMemory<Machine>, report: @escaping @Sendable (SourceReport) -> Void,
-    to down: AnySubscriber<EventBatch, Never>
-  ) {
-    (self.thread, self.memory, self.report, self.down) = (thread, memory, report, down)
+  init(_ context: SourceContext, _ memory: SourceMemory<Machine>, to down: AnySubscriber<EventBatch, Never>) {
+    (self.context, self.memory, self.down) = (context, memory, down)
   }
 
   // MARK: For the source
@@ -79,10 +70,19 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
   /// Whether events may still be delivered.
   var isLive: Bool { !isCancelled.load(ordering: .acquiring) }
 
+  final var thread: SourceThread { context.thread }
+
   final var now: Duration { EventLoop.monotonicTime }
 
-  final func tell(_ news: SourceReport?) {
-    if let news { report(news) }
+  final func report(_ news: SourceReport?) {
+    if let news { context.report(news) }
+  }
+
+  /// Reports that a value of the upstream exceeds its limit, once for the source.
+  final func reportLimit(_ sentence: String) {
+    guard !memory.hasReportedLimit else { return }
+    memory.hasReportedLimit = true
+    report(.limited(sentence))
   }
 
   /// Whether the thread ended its sources' Retry-After waits since the last subscription.
@@ -131,7 +131,7 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
       guard isLive else { return }
       if machine == nil {
         machine = memory.machine.take() ?? memory.makeMachine()
-        memory.refresh.attach(self)
+        context.refresh.attach(self)
         begin()
       }
       machine?.request(demand)
@@ -160,7 +160,7 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
   final func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
     thread.loop.execute { [self] in
-      memory.refresh.detach(self)
+      context.refresh.detach(self)
       end()
       cancelTimer()
       down = nil
@@ -186,7 +186,7 @@ extension SourceSubscription where Machine: RunMachine {
   /// - Parameter checkpoint: the batch's checkpoint.
   func give(_ events: EventBatch, _ checkpoint: @autoclosure () -> Checkpoint?) {
     guard !events.isEmpty, isLive else { return }
-    tell(machine?.delivered())
+    report(machine?.delivered())
     var events = events
     events.checkpoint = checkpoint()
     give(events)

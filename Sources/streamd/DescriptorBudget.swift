@@ -52,16 +52,8 @@ struct DescriptorBudget: Equatable {
   /// Maximum descriptors of one stream besides its log: another log, while it is replaced; and its processes,
   /// transfers, idle connections, and name lookups.
   private static func most(_ stream: Configuration.Stream) -> Int {
-    var count = stream.map ? 3 + StreamServer.maximumWaitingPages : 1  // a region may be replaced, too
-    switch stream.source {
-    case .http, .socket: count += 6
-    case .webSocket(let socket): count += socket.needsJQ ? 10 : 6
-    case .serial: count += 1
-    case .exec: count += 8
-    case .peer: count += 3
-    case .journal: count += 4
-    case .timer, .streams, .publish: break
-    }
+    // A region may be replaced, too.
+    var count = (stream.map ? 3 + StreamServer.maximumWaitingPages : 1) + stream.source.section.descriptorCount
     if stream.jq != nil || stream.distinct != .no || stream.programKey != nil { count += 4 }
     return count
   }

@@ -26,7 +26,7 @@ enum HomeDirectories {
     on configuration: Configuration, protection: () -> String? = { ServiceManager.homeProtection(of: unit) }
   ) -> String? {
     let names = configuration.streams.filter { stream in
-      guard case .exec(let exec) = stream.source, let program = exec.command.first else { return false }
+      guard let program = stream.source.section.executable else { return false }
       return parents.contains { program.hasPrefix($0 + "/") }
     }.map(\.name)
     guard !names.isEmpty, let setting = protection(), ["yes", "tmpfs"].contains(setting) else { return nil }

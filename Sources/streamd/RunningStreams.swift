@@ -72,7 +72,7 @@ final class RunningStreams: @unchecked Sendable {
         defer { feeds[stream.name]?.isNew = false }
         return FleetMember.Stream(
           definition: FleetMachine.Stream(
-            name: stream.name, definition: stream.definitionDigest, kind: stream.source.fleetKind,
+            name: stream.name, definition: stream.definitionDigest, kind: stream.source.section.fleetKind,
             canLead: stream.lead, end: server.endPosition(of: stream.name) ?? 0,
             position: server.fleetPosition(of: stream.name).flatMap { ShardPosition($0) }),
           linger: stream.linger,
@@ -200,7 +200,7 @@ final class RunningStreams: @unchecked Sendable {
     let feed = Feed(
       reports: FeedReports(of: stream.name, for: server, journal),
       publishSource: former?.activePublishSource ?? PublishSource(),
-      takesValues: stream.source == .publish,
+      takesValues: stream.source.section.isPublished,
       place: former?.place ?? ProgramPlace(), hold: stream.throttle.map { _ in ThrottleHold() })
     feed.publishSource.separatesPublishers = stream.share == .fleet
     feed.publishSource.isDirect = stream.isDirect
@@ -215,36 +215,34 @@ final class RunningStreams: @unchecked Sendable {
   private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
-    let refresh = SourceRefresh()
-    if stream.source.hasUpstream {
-      reports.status.setRefresh { completed in refresh.perform { completed($0?.sentence) } }
+    var context = SourceContext(on: sources) { reports.take($0) }
+    context.name = name
+    context.pipeline = stream.pipelineText
+    if stream.source.section.hasUpstream {
+      reports.status.setRefresh { [refresh = context.refresh] completed in refresh.perform { completed($0?.sentence) } }
     }
-    switch stream.source {
-    case .peer, .journal: reports.status.noteMissed(0)
-    default: break
-    }
-    let checkpoint: @Sendable (Bool) -> Checkpoint? = { [weak server, weak fleet] isOfEvent in
-      let own = server?.checkpoint(of: name, isOfEvent: isOfEvent)
-      // The fleet's checkpoint is newer. A host without an event uses none, because it needs the page even if the page
-      // is unchanged.
-      if isOfEvent, own == nil { return nil }
+    if stream.source.section.countsMissed { reports.status.noteMissed(0) }
+    let checkpoint: @Sendable (CheckpointScope) -> Checkpoint? = { [weak server, weak fleet] scope in
+      let own = server?.checkpoint(of: name, isOfEvent: scope == .event)
+      // The fleet's checkpoint is newer.
+      if scope == .log || scope == .event && own == nil { return own }
       return fleet?.checkpoint(of: name) ?? own
     }
-    let stored: @Sendable () -> Checkpoint? = { [weak server] in server?.checkpoint(of: name, isOfEvent: false) }
-    let source = stream.source.publisher(
-      for: stream, publishSource: feed.publishSource, in: feed.place, on: sources, checkpoint: checkpoint,
-      stored: stored,
-      derived: { derived in
-        server.derivedSource(
-          of: derived.bases, for: name, where: derived.filter, isSingle: stream.jq != nil, status: reports.status,
-          on: sources.loop, checkpoint: { SourceResumption(checkpoint: stored).checkpoint() }
-        ) { reports.take($0) }.eraseToAnyPublisher()
-      },
-      admission: fleet.map { Self.admission(to: $0, of: name) }, handover: fleet?.handover(of: name), refresh: refresh,
-      succeeded: { reports.status.noteFetch() }, progress: { reports.take($0) }
-    ) { reports.take($0) }
+    context.checkpoint = checkpoint
+    context.admission = fleet.map { Self.admission(to: $0, of: name) }
+    (context.handover, context.place) = (fleet?.handover(of: name), feed.place)
+    context.succeeded = { reports.status.noteFetch() }
+    context.progress = { reports.take($0) }
+    let feedContext = FeedContext(source: context, publishSource: feed.publishSource) {
+      [server, sources] bases, filter in
+      server.derivedSource(
+        of: bases, for: name, where: filter, isSingle: stream.jq != nil, status: reports.status, on: sources.loop,
+        checkpoint: { SourceResumption { checkpoint(.log) }.checkpoint() }
+      ) { reports.take($0) }.eraseToAnyPublisher()
+    }
+    let source = stream.source.section.publisher(of: stream, in: feedContext)
     return stream.pipeline(
-      from: source, on: sources, checkpoint: { checkpoint(true) },
+      from: source, on: sources, checkpoint: { checkpoint(.event) },
       sinceLast: { [weak server, weak fleet] in
         fleet?.timeSinceLastEvent(of: name) ?? server?.timeSinceLastEvent(of: name)
       }, hold: feed.hold ?? ThrottleHold()

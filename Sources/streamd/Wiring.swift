@@ -1,5 +1,5 @@
 // Converts the configuration's values to those of the other modules. Each module has its own types, so that no module
-// depends on the form of the configuration.
+// depends on the form of the configuration. What concerns one kind of source is in `Configuration/Kinds`.
 
 import Dispatch
 import Events
@@ -30,8 +30,8 @@ extension StreamConfiguration {
       write: (stream.write.map { AccessRules($0) } ?? .owner).adding(tokens: stream.writers))
     (expectEvery, key) = (stream.expectEvery, stream.key)
     (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
-    let isJSON = stream.jq != nil || ["timer", "journal"].contains(stream.source.kind)
-    jsonCheck = isJSON ? .none : stream.source == .publish ? .ends : .whole
+    let isJSON = stream.jq != nil || stream.source.section.isJSON
+    jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole
     if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
   }
 }
@@ -68,33 +68,6 @@ extension KeyDefinition {
   }
 }
 
-extension ProgramConfiguration {
-  init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
-    let variables = exec.environment.map { ($0.name, $0.value.content) }
-    self.init(
-      command: exec.command, environment: Dictionary(uniqueKeysWithValues: variables),
-      maximumLineBytes: exec.maxLineBytes ?? 1 << 20, retry: Backoff(stream.retry))
-    lineEnd = LineEnd(of: exec.end)
-  }
-}
-
-extension ProgramPoll.Form {
-  fileprivate init(_ exec: Configuration.Exec, of stream: Configuration.Stream) {
-    self = exec.hasLines ? .lines : .whole(maximumBytes: stream.maxPageBytes(exec.maxBodyBytes))
-  }
-}
-
-extension JournalConfiguration {
-  init(_ journal: Configuration.JournalEntries, of stream: Configuration.Stream) {
-    self.init(
-      directory: journal.directory, matches: journal.matches, beginning: journal.since,
-      maximumEventBytes: stream.maxPageBytes(journal.maxBodyBytes), retry: Backoff(stream.retry))
-    // The log stores a batch as a whole, with its position. A program can make many events of each entry.
-    batchEvents = stream.jq == nil ? min(batchEvents, max(1, stream.buffer.events / 4)) : 1
-    batchBytes = min(batchBytes, stream.buffer.bytes / 4)
-  }
-}
-
 extension SourceState {
   /// - Returns: nil when the report does not concern the source's state.
   init?(_ report: SourceReport) {
@@ -123,7 +96,7 @@ extension Configuration.Stream {
   var pipelineText: String {
     let distinctText = if case .by(let key) = distinct { "by \(key)" } else { "\(distinct)" }
     let programs = programKey.map { [$0.key, $0.tombstone ?? ""] } ?? []
-    let split = source.splitsTexts ? ["split"] : []
+    let split = source.section.splitsTexts ? ["split"] : []
     return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs + split).map {
       "\($0.utf8.count) \($0)"
     }
@@ -144,9 +117,9 @@ extension Configuration.Stream {
   /// The form of what the source receives; nil if nothing before the log depends on it. Published values that must be
   /// JSON, and are not, are refused before.
   var receivedForm: ReceivedForm? {
-    guard source == .publish else {
+    guard source.section.isPublished else {
       return ReceivedForm(
-        isJSON: jq != nil || hasJSONType, splitsTexts: source.splitsTexts, requiresJSON: validate == .json)
+        isJSON: jq != nil || hasJSONType, splitsTexts: source.section.splitsTexts, requiresJSON: validate == .json)
     }
     return jq == nil ? nil : ReceivedForm(isJSON: true)
   }
@@ -168,7 +141,7 @@ extension Configuration.Stream {
     if let form = receivedForm { events = events.received(as: form, keepsPosition: keepsPosition, report: report) }
     let transform = transform
     // The checkpoint of published values is the marks of their publishers.
-    let resumption = self.source == .publish ? nil : SourceResumption(checkpoint: checkpoint)
+    let resumption = self.source.section.isPublished ? nil : SourceResumption(checkpoint: checkpoint)
     if transform != JQTransform() {
       // This path leads to the running executable, even if its file was replaced.
       events = events.jq(
@@ -184,124 +157,5 @@ extension Configuration.Stream {
 extension Configuration.Stream {
   /// Whether the position of events that the pipeline has removed is stored with the next event only. After a restart,
   /// a poll then fetches again a page on which the pipeline failed. A fleet needs no record without an event.
-  private var keepsPosition: Bool { share == .fleet || source.fleetKind == .poll }
-}
-
-extension Configuration.Source {
-  /// Whether each JSON text of what it receives is an event.
-  var splitsTexts: Bool {
-    switch self {
-    case .http(let http): http.split == .json
-    case .webSocket(let socket): socket.http.split == .json
-    case .socket(let socket): socket.split == .json
-    case .exec(let exec): exec.split == .json
-    case .timer, .serial, .peer, .journal, .streams, .publish: false
-    }
-  }
-
-  /// The source's kind in `$streams`.
-  var kind: String {
-    switch self {
-    case .timer: "timer"
-    case .http: "http"
-    case .webSocket: "websocket"
-    case .socket: "socket"
-    case .serial: "serial"
-    case .exec: "exec"
-    case .peer: "streamd"
-    case .journal: "journal"
-    case .streams: "of"
-    case .publish: "publish"
-    }
-  }
-
-  /// Whether the source asks an upstream for its events: a server, a device or a program.
-  var hasUpstream: Bool {
-    switch self {
-    case .http, .webSocket, .socket, .serial, .exec, .journal, .peer: true
-    case .timer, .streams, .publish: false
-    }
-  }
-
-  /// The kind of the source for a fleet.
-  var fleetKind: FleetMachine.Stream.Kind {
-    switch self {
-    case .http(let http): if case .poll = http.fetching { .poll } else { .continuous }
-    case .exec(let exec): exec.hasLines ? .continuous : .poll
-    case .webSocket, .socket, .serial, .timer, .journal, .peer, .streams: .continuous
-    case .publish: .publish
-    }
-  }
-
-  /// The publisher at the start of the stream's pipeline.
-  ///
-  /// - Parameters:
-  ///   - publishSource: the source of a stream to which clients publish.
-  ///   - place: the place of a source program.
-  ///   - checkpoint: returns the resumption state in the stream's log, or that of the fleet. Called on the source
-  ///     thread.
-  ///   - stored: returns the resumption state in the stream's log. Called on any thread.
-  ///   - derived: makes the source of a derived stream.
-  ///   - admission: asked before each fetch of a poll; nil: demand is enough.
-  ///   - handover: continues the schedule of another host; nil: there is none.
-  ///   - refresh: makes the source ask its upstream at once. Has no effect for a source without an upstream.
-  ///   - succeeded: called for each fetch of a poll that did not fail, on the source thread.
-  ///   - progress: called on the source thread.
-  func publisher(
-    for stream: Configuration.Stream, publishSource: PublishSource, in place: ProgramPlace, on thread: SourceThread,
-    checkpoint: @escaping @Sendable (_ isOfEvent: Bool) -> Checkpoint?,
-    stored: @escaping @Sendable () -> Checkpoint?,
-    derived: (Configuration.Derived) -> AnyPublisher<EventBatch, Never>, admission: FetchAdmission? = nil,
-    handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
-    succeeded: @escaping @Sendable () -> Void = {},
-    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void
-  ) -> AnyPublisher<EventBatch, Never> {
-    func lines(_ configuration: LineConfiguration) -> AnyPublisher<EventBatch, Never> {
-      LineSource(configuration, refresh: refresh, on: thread, progress: progress, report: report).eraseToAnyPublisher()
-    }
-    let polled = SourceResumption(pipeline: stream.pipelineText) { checkpoint(true) }
-    switch self {
-    case .publish: return publishSource.eraseToAnyPublisher()
-    case .streams(let streams): return derived(streams)
-    case .timer(let timer):
-      return TimerSource(
-        every: timer.every, leeway: timer.leeway, times: timer.times, resumption: SourceResumption(checkpoint: stored)
-      ).eraseToAnyPublisher()
-    case .http(let http):
-      return http.publisher(
-        for: stream, polled: polled, streamed: SourceResumption { checkpoint(false) }, admission: admission,
-        handover: handover, refresh: refresh, on: thread, succeeded: succeeded, progress: progress, report: report)
-    case .webSocket(let socket):
-      return WebSocketSource(
-        WebSocketConfiguration(socket, of: stream), name: stream.name, handover: handover, refresh: refresh, on: thread,
-        progress: progress, report: report
-      ).eraseToAnyPublisher()
-    case .socket(let socket): return lines(LineConfiguration(socket, of: stream))
-    case .serial(let serial): return lines(LineConfiguration(serial, of: stream))
-    case .peer(let peer):
-      return PeerSource(
-        PeerConfiguration(peer, of: stream), resumption: SourceResumption(checkpoint: stored), refresh: refresh,
-        on: thread, progress: progress, report: report
-      ).eraseToAnyPublisher()
-    case .journal(let journal):
-      return JournalSource(
-        JournalConfiguration(journal, of: stream), name: stream.name, executable: "/proc/self/exe",
-        resumption: SourceResumption { checkpoint(false) }, refresh: refresh, on: thread, progress: progress,
-        report: report
-      ).eraseToAnyPublisher()
-    case .exec(let exec):
-      let program = ProgramConfiguration(exec, of: stream)
-      if let every = exec.every {
-        return ProgramPoll(
-          program, every: every, form: .init(exec, of: stream), timeout: exec.timeout, phaseKey: stream.name, in: place,
-          resumption: polled, admission: exec.hasLines ? nil : admission, handover: handover, refresh: refresh,
-          on: thread,
-          succeeded: succeeded, progress: progress, report: report
-        ).eraseToAnyPublisher()
-      }
-      return ProgramSource(program, in: place, refresh: refresh, on: thread, progress: progress, report: report)
-        .eraseToAnyPublisher()
-    }
-  }
+  private var keepsPosition: Bool { share == .fleet || source.section.fleetKind == .poll }
 }

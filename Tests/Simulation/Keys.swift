@@ -48,7 +48,7 @@ struct Keys: Hashable, CaseIterable, CustomStringConvertible {
 
   private static let byDigest = Dictionary(
     uniqueKeysWithValues: allCases.map { keys in
-      var stream = Configuration.Stream(name: "", source: .publish)
+      var stream = Configuration.Stream(name: "", source: .init(Configuration.Publish()))
       stream.key = keys.definition
       return (EventLog.Limits(stream).state?.keyDigest ?? 0, keys)
     })

@@ -135,28 +135,27 @@ final class Machine {
     let (configuration, status) = (stream.configuration, SourceStatus())
     statuses[stream.name] = status
     let entries = Locked(FeedEntries(of: stream.name))
-    let checkpoint = { @Sendable [weak server, name = stream.name] isOfEvent in
-      server?.checkpoint(of: name, isOfEvent: isOfEvent)
-    }
-    let stored = { @Sendable in checkpoint(false) }
-    return configuration.source.publisher(
-      for: configuration, publishSource: PublishSource(), in: ProgramPlace(), on: sources!, checkpoint: checkpoint,
-      stored: stored,
-      derived: { [journal = journal!] derived in
-        server.derivedSource(
-          of: derived.bases, for: stream.name, where: derived.filter, status: status, on: sources!.loop,
-          checkpoint: { SourceResumption(checkpoint: stored).checkpoint() }
-        ) { report in
-          if case .missed = report { Report.shared.count("derived streams: losses of a base") }
-          for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
-        }.eraseToAnyPublisher()
-      }
-    ) { [journal = journal!] report in
+    var context = SourceContext(on: sources!) { [journal = journal!] report in
       if let state = SourceState(report) { status.set(state) }
       if case .missed = report { Report.shared.count("mirrors: losses") }
       for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
     }
-    .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+    let checkpoint = { @Sendable [weak server, name = stream.name] (scope: CheckpointScope) in
+      server?.checkpoint(of: name, isOfEvent: scope == .event)
+    }
+    (context.name, context.pipeline, context.checkpoint) = (stream.name, configuration.pipelineText, checkpoint)
+    let feedContext = FeedContext(source: context, publishSource: PublishSource()) {
+      [server, sources = sources!, journal = journal!] bases, filter in
+      server.derivedSource(
+        of: bases, for: stream.name, where: filter, status: status, on: sources.loop,
+        checkpoint: { SourceResumption { checkpoint(.log) }.checkpoint() }
+      ) { report in
+        if case .missed = report { Report.shared.count("derived streams: losses of a base") }
+        for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
+      }.eraseToAnyPublisher()
+    }
+    return configuration.source.section.publisher(of: configuration, in: feedContext)
+      .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
   }
 
   private func feed(of stream: StreamSpecification) -> StreamChange.Feed {

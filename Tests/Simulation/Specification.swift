@@ -87,12 +87,12 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
 
   private var source: Configuration.Source {
     switch feed {
-    case .clients: .publish
-    case .world: .timer(.init(every: .seconds(1)))
+    case .clients: .init(Configuration.Publish())
+    case .world: .init(Configuration.Timer(every: .seconds(1)))
     case .events: http(.stream(.serverSentEvents, idleTimeout: nil))
     case .page: http(.poll(every: .milliseconds(500)))
-    case .derived(let bases, _): .streams(.init(bases: bases, filter: filter))
-    case .mirror(let base, _): .peer(.init(address: .unix(origin), stream: base, filter: filter))
+    case .derived(let bases, _): .init(Configuration.Derived(bases: bases, filter: filter))
+    case .mirror(let base, _): .init(Configuration.Peer(address: .unix(origin), stream: base, filter: filter))
     }
   }
 
@@ -101,7 +101,9 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   }
 
   private func http(_ fetching: Configuration.HTTP.Fetching) -> Configuration.Source {
-    .http(.init(url: "http://origin/\(name)", fetching: fetching, timeout: .seconds(2), unixSocket: origin))
+    .init(
+      Configuration.HTTP(
+        url: "http://origin/\(name)", fetching: fetching, timeout: .seconds(2), unixSocket: origin))
   }
 
   /// As the configuration file has it.

@@ -96,14 +96,15 @@ import Testing
 
   private func page(_ type: String, _ body: [UInt8], _ content: HTTPContent) async throws -> String? {
     try await outcome { thread, report in
-      HTTPPoll(configuration(type, body, content), every: .milliseconds(2), on: thread, report: report)
-        .eraseToAnyPublisher()
+      HTTPPoll(configuration(type, body, content), every: .milliseconds(2))
+        .source(on: thread, report: report).eraseToAnyPublisher()
     }
   }
 
   private func lines(_ type: String, _ body: [UInt8], _ content: HTTPContent) async throws -> String? {
     try await outcome { thread, report in
-      HTTPStream(configuration(type, body, content), format: .lines, on: thread, report: report).eraseToAnyPublisher()
+      HTTPStream(configuration(type, body, content), format: .lines).source(on: thread, report: report)
+        .eraseToAnyPublisher()
     }
   }
 

@@ -124,7 +124,7 @@ import Testing
       let configuration = HTTPConfiguration(
         url: url("coding=gzip&cut=1", text: "one\ntwo\nthr"), retry: Backoff(first: .milliseconds(1)))
       let taker = Taker(.unlimited)
-      HTTPStream(configuration, format: .lines, on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      HTTPStream(configuration, format: .lines).source(on: thread) { reported.continuation.yield($0) }.subscribe(taker)
       #expect(await taker.next(2) == ["one|two", "one|two"])
       let first = await reported.stream.first { _ in true }
       guard case .failing("the body, encoded with gzip, is cut off", attempt: 1, _)? = first else {

@@ -16,13 +16,13 @@ import Testing
   func poll(
     _ path: String, every: Duration = .milliseconds(2), on thread: SourceThread,
     _ change: (inout HTTPConfiguration) -> Void = { _ in }
-  ) -> HTTPPoll {
+  ) -> Source<HTTPPoll> {
     var configuration = HTTPConfiguration(
       url: upstream.url(path),
       retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
     change(&configuration)
     let reports = reports
-    return HTTPPoll(configuration, every: every, on: thread) { report in reports.withLock { $0.append(report) } }
+    return HTTPPoll(configuration, every: every).source(on: thread) { report in reports.withLock { $0.append(report) } }
   }
 
   /// Waits until another source on the same thread has fetched this many times: long enough for a wrong fetch
@@ -56,10 +56,9 @@ import Testing
       let told = Shared<[SourceProgress]>([])
       let configuration = HTTPConfiguration(url: upstream.url("/count/\(key)"))
       let taker = Taker(.max(2))
-      HTTPPoll(
-        configuration, every: .milliseconds(2), on: thread,
-        progress: { progress in told.withLock { $0.append(progress) } }
-      ) { _ in }.subscribe(taker)
+      HTTPPoll(configuration, every: .milliseconds(2)).source(
+        on: thread, with: { $0.progress = { progress in told.withLock { $0.append(progress) } } }
+      ).subscribe(taker)
       #expect(await taker.next(2) == ["1\n", "2\n"])
       taker.cancel()
       let kinds = told.withLock { $0 }.compactMap { progress in
@@ -199,8 +198,9 @@ import Testing
       let reported = AsyncStream<SourceReport>.makeStream()
       let configuration = HTTPConfiguration(url: upstream.url(Upstream.raw(key, "", Array(page.utf8))))
       let taker = Taker(.max(1))
-      HTTPPoll(configuration, every: .milliseconds(1), isJSON: true, on: thread) { reported.continuation.yield($0) }
-        .subscribe(taker)
+      HTTPPoll(configuration, every: .milliseconds(1), isJSON: true).source(on: thread) {
+        reported.continuation.yield($0)
+      }.subscribe(taker)
       let first = await reported.stream.first { _ in true }
       guard case .failing("the body is empty, which is not JSON", attempt: 1, _)? = first else {
         Issue.record("\(String(describing: first))")
@@ -316,7 +316,8 @@ import Testing
       let reported = AsyncStream<SourceReport>.makeStream()
       let configuration = HTTPConfiguration(
         url: upstream.url(path.replacing("KEY", with: key)), maximumBodyBytes: 1024)
-      HTTPPoll(configuration, every: .milliseconds(1), on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      HTTPPoll(configuration, every: .milliseconds(1)).source(on: thread) { reported.continuation.yield($0) }.subscribe(
+        taker)
       guard case .failing("body over 1 KiB", attempt: 1, _) = await reported.stream.first(where: { _ in true }) else {
         Issue.record("not reported so")
         return
@@ -428,7 +429,8 @@ import Testing
       let configuration = HTTPConfiguration(
         url: "ftp://user:secret@h/", retry: Backoff(first: .milliseconds(1)))
       let taker = Taker(.max(1))
-      HTTPPoll(configuration, every: .milliseconds(1), on: thread) { reported.continuation.yield($0) }.subscribe(taker)
+      HTTPPoll(configuration, every: .milliseconds(1)).source(on: thread) { reported.continuation.yield($0) }.subscribe(
+        taker)
       var attempts = 0
       for await report in reported.stream {
         attempts += 1

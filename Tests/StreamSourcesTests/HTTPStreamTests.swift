@@ -14,11 +14,11 @@ import Testing
   private func stream(
     _ path: String, _ format: HTTPStreamFormat = .serverSentEvents, idleTimeout: Duration? = nil,
     on thread: SourceThread, _ change: (inout HTTPConfiguration) -> Void = { _ in }
-  ) -> HTTPStream {
+  ) -> Source<HTTPStream> {
     var configuration = HTTPConfiguration(
       url: upstream.url(path), retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
     change(&configuration)
-    return HTTPStream(configuration, format: format, idleTimeout: idleTimeout, on: thread) { [reports] report in
+    return HTTPStream(configuration, format: format, idleTimeout: idleTimeout).source(on: thread) { [reports] report in
       reports.withLock { $0.append(report) }
     }
   }
@@ -128,8 +128,9 @@ import Testing
         let taker = Taker(.unlimited)
         let reported = AsyncStream<SourceReport>.makeStream()
         let configuration = HTTPConfiguration(url: upstream.url(path("retry: \(retry)\ndata: %n\n\n")))
-        HTTPStream(configuration, format: .serverSentEvents, on: thread) { reported.continuation.yield($0) }
-          .subscribe(taker)
+        HTTPStream(configuration, format: .serverSentEvents).source(on: thread) {
+          reported.continuation.yield($0)
+        }.subscribe(taker)
         _ = await taker.next(1)
         let report = await reported.stream.first { _ in true }
         #expect(report == .waiting("the server has asked for \(time) before the next request (retry)"))

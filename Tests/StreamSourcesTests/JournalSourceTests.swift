@@ -25,10 +25,13 @@ import Testing
       directory: files.folder.path, matches: matches, beginning: .at(0),
       retry: Backoff(first: .milliseconds(10), max: .milliseconds(20)))
     change(&configuration)
-    return JournalSource(
-      configuration, name: "test", executable: try ChildProcess.built("streamd"),
-      resumption: resumes ? SourceResumption { [kept] in kept.withLock { $0 } } : nil, on: thread
-    ) { [reports] report in reports.withLock { $0.append(report) } }
+    let executable = try ChildProcess.built("streamd")
+    return JournalSource(configuration).source(
+      on: thread, report: { [reports] report in reports.withLock { $0.append(report) } }
+    ) {
+      ($0.name, $0.executable) = ("test", executable)
+      if resumes { $0.checkpoint = { [kept] _ in kept.withLock { $0 } } }
+    }
     .handleEvents(receiveOutput: { [kept, losses] batch in
       if let checkpoint = batch.checkpoint { kept.withLock { $0 = checkpoint } }
       if let loss = batch.loss { losses.withLock { $0.append(loss) } }

@@ -16,13 +16,13 @@ import Testing
   private func source(
     _ place: LinePlace, on thread: SourceThread, restTime: Duration = LineSource.restTime,
     _ change: (inout LineConfiguration) -> Void = { _ in }
-  ) -> LineSource {
+  ) -> Source<LineSource> {
     var configuration = LineConfiguration(place)
     configuration.retry = Backoff(first: .milliseconds(1), max: .milliseconds(2))
     change(&configuration)
-    return LineSource(
-      configuration, on: thread, report: { [reports] report in reports.withLock { $0.append(report) } },
-      restTime: restTime)
+    return LineSource(configuration, restTime: restTime).source(on: thread) { [reports] report in
+      reports.withLock { $0.append(report) }
+    }
   }
 
   private var sentences: [String] {

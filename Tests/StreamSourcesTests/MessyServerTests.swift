@@ -135,7 +135,7 @@ import Testing
         taker.cancel()
         return .none
       }
-      HTTPStream(HTTPConfiguration(url: "http://\(place)/"), format: .lines, on: thread) { report in
+      HTTPStream(HTTPConfiguration(url: "http://\(place)/"), format: .lines).source(on: thread) { report in
         reports.withLock { $0.append(report) }
       }.subscribe(taker)
       let peer = try await listener.accept()

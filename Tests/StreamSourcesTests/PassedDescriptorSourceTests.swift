@@ -28,12 +28,12 @@ import Testing
       case .lines, .messages:
         var configuration = LineConfiguration(.unix(path))
         configuration.retry = retry
-        LineSource(configuration, on: thread, report: { _ in }).subscribe(taker)
+        LineSource(configuration).source(on: thread).subscribe(taker)
       case .peer:
         guard let address = ServerAddress("unix:" + path) else { throw Failure() }
         var configuration = PeerConfiguration(address: address, stream: "s")
         configuration.retry = retry
-        PeerSource(configuration, resumption: SourceResumption { nil }, on: thread, report: { _ in }).subscribe(taker)
+        PeerSource(configuration).source(on: thread).subscribe(taker)
       case .page: break
       }
       let server = try await listener.accept()

@@ -17,13 +17,13 @@ import Testing
 
   private func source(
     _ address: String, on thread: SourceThread, _ change: (inout PeerConfiguration) -> Void = { _ in }
-  ) throws -> PeerSource {
+  ) throws -> Source<PeerSource> {
     var configuration = PeerConfiguration(address: try #require(ServerAddress(address)), stream: "s")
     configuration.retry = Backoff(first: .milliseconds(10), max: .milliseconds(20))
     change(&configuration)
-    return PeerSource(configuration, resumption: SourceResumption { checkpoint.withLock { $0 } }, on: thread) {
-      report in reports.withLock { $0.append(report) }
-    }
+    return PeerSource(configuration).source(
+      on: thread, report: { [reports] report in reports.withLock { $0.append(report) } }
+    ) { $0.checkpoint = { [checkpoint] _ in checkpoint.withLock { $0 } } }
   }
 
   private var failures: [String] {

@@ -17,17 +17,20 @@ import Testing
   private func poll(
     _ script: String, form: ProgramPoll.Form = .whole(maximumBytes: 1 << 20), every: Duration = .milliseconds(2),
     retry: Backoff = Backoff(first: .milliseconds(1), max: .milliseconds(2)), timeout: Duration = .seconds(60),
-    in place: ProgramPlace = ProgramPlace(), resumption: SourceResumption? = nil,
+    in place: ProgramPlace = ProgramPlace(), pipeline: String = "", resumption: (@Sendable () -> Checkpoint?)? = nil,
     admission: FetchAdmission? = nil, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
     on thread: SourceThread, succeeded: @escaping @Sendable () -> Void = {}
-  ) -> ProgramPoll {
+  ) -> Source<ProgramPoll> {
     let counter = "echo >> $F/runs; N=$(wc -l < $F/runs); "
     let configuration = ProgramConfiguration(
       command: ["sh", "-c", counter + script], environment: ["F": folder.path], maximumLineBytes: 1024, retry: retry)
-    return ProgramPoll(
-      configuration, every: every, form: form, timeout: timeout, phaseKey: "a", in: place, resumption: resumption,
-      admission: admission, handover: handover, refresh: refresh, on: thread, succeeded: succeeded
-    ) { [reports] report in reports.withLock { $0.append(report) } }
+    return ProgramPoll(configuration, every: every, form: form, timeout: timeout).source(
+      on: thread, report: { [reports] report in reports.withLock { $0.append(report) } }
+    ) {
+      ($0.name, $0.place, $0.pipeline) = ("a", place, pipeline)
+      if let resumption { $0.checkpoint = { _ in resumption() } }
+      ($0.admission, $0.handover, $0.refresh, $0.succeeded) = (admission, handover, refresh, succeeded)
+    }
   }
 
   private var sentences: [String] {
@@ -82,8 +85,8 @@ import Testing
   @Test func anOutputThatEqualsTheOneOfTheCheckpointIsNoEvent() async throws {
     try await withSourceThread { thread in
       let kept = Shared<Checkpoint?>(nil)
-      func source(_ script: String, _ pipeline: String = "") -> ProgramPoll {
-        poll(script, resumption: SourceResumption(pipeline: pipeline) { kept.withLock { $0 } }, on: thread)
+      func source(_ script: String, _ pipeline: String = "") -> Source<ProgramPoll> {
+        poll(script, pipeline: pipeline, resumption: { kept.withLock { $0 } }, on: thread)
       }
       let batches = Shared<[EventBatch]>([])
       let script = "[ $N = 3 ] && echo b || echo a"
@@ -207,8 +210,8 @@ import Testing
       ProgramPoll(
         ProgramConfiguration(
           command: ["/nonexistent/sensor"], retry: Backoff(first: .milliseconds(1), max: .milliseconds(2))),
-        every: .seconds(60), form: .lines, timeout: .seconds(1), phaseKey: "a", on: thread
-      ) { report in reports.withLock { $0.append(report) } }.subscribe(taker)
+        every: .seconds(60), form: .lines, timeout: .seconds(1)
+      ).source(on: thread) { report in reports.withLock { $0.append(report) } }.subscribe(taker)
       while sentences.count < 2 { try await Task.sleep(for: .milliseconds(1)) }
       #expect(sentences[0] == "cannot start sensor: posix_spawn: No such file or directory")
       taker.cancel()

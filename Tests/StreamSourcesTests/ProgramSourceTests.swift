@@ -14,18 +14,19 @@ import Testing
   /// - Parameter script: for a shell; `$F` is the test's folder.
   private func program(
     _ script: String, on thread: SourceThread, _ change: (inout ProgramConfiguration) -> Void = { _ in }
-  ) -> ProgramSource {
+  ) -> Source<ProgramSource> {
     program(["sh", "-c", script], on: thread, change)
   }
 
   private func program(
     _ command: [String], on thread: SourceThread, _ change: (inout ProgramConfiguration) -> Void = { _ in }
-  ) -> ProgramSource {
+  ) -> Source<ProgramSource> {
     var configuration = ProgramConfiguration(
       command: command, environment: ["F": folder.path],
       retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
     change(&configuration)
-    return ProgramSource(configuration, on: thread) { [reports] report in reports.withLock { $0.append(report) } }
+    return ProgramSource(configuration).source(on: thread) { [reports] report in reports.withLock { $0.append(report) }
+    }
   }
 
   private var sentences: [String] {
@@ -43,10 +44,9 @@ import Testing
   @Test func aReplacingSourceWaitsForTheOldProgramToEnd() async throws {
     try await withSourceThread { thread in
       let place = ProgramPlace()
-      func source(_ script: String) -> ProgramSource {
-        ProgramSource(
-          ProgramConfiguration(command: ["sh", "-c", script], environment: ["F": folder.path]), in: place, on: thread
-        ) { _ in }
+      func source(_ script: String) -> Source<ProgramSource> {
+        ProgramSource(ProgramConfiguration(command: ["sh", "-c", script], environment: ["F": folder.path]))
+          .source(on: thread, with: { $0.place = place })
       }
       let (first, second) = (Taker(.unlimited), Taker(.unlimited))
       source(#"trap 'sleep 0.2; : > "$F/ended"; exit' TERM; echo one; while :; do sleep 0.01; done"#).subscribe(first)

@@ -77,8 +77,8 @@ import Testing
   /// A substitute for the stream's log: records batches.
   private final class Kept: Sendable {
     let checkpoint = Locked<Checkpoint?>(nil)
-    var resumption: SourceResumption {
-      SourceResumption { self.checkpoint.withLock { $0 } }
+    func resume(_ context: inout SourceContext) {
+      context.checkpoint = { [self] _ in checkpoint.withLock { $0 } }
     }
     func keep(_ batch: EventBatch) {
       if let new = batch.checkpoint { checkpoint.withLock { $0 = new } }
@@ -92,8 +92,8 @@ import Testing
         let taker = Taker(.max(1))
         let stream = HTTPStream(
           HTTPConfiguration(url: upstream.url("/stream/\(key)?body=\(Upstream.escaped("id: n%n\ndata: %n\n\n"))")),
-          format: .serverSentEvents, resumption: kept.resumption, on: thread
-        ) { _ in }
+          format: .serverSentEvents
+        ).source(on: thread, with: kept.resume)
         stream.map { batch in
           kept.keep(batch)
           return batch
@@ -115,8 +115,8 @@ import Testing
         let body = Upstream.escaped("id: %n\(id)\ndata: %n\n\n")
         let stream = HTTPStream(
           HTTPConfiguration(url: upstream.url("/stream/\(key)?body=\(body)")),
-          format: .serverSentEvents, resumption: kept.resumption, on: thread
-        ) { Issue.record("\($0)") }
+          format: .serverSentEvents
+        ).source(on: thread, report: { Issue.record("\($0)") }, with: kept.resume)
         stream.map { batch in
           kept.keep(batch)
           return batch
@@ -135,7 +135,7 @@ import Testing
       try await withSourceThread { thread in
         let taker = Taker(.unlimited)
         let configuration = HTTPConfiguration(url: upstream.url("/page/\(key)\(query)"))
-        HTTPPoll(configuration, every: .milliseconds(1), resumption: kept.resumption, on: thread) { _ in }
+        HTTPPoll(configuration, every: .milliseconds(1)).source(on: thread, with: kept.resume)
           .map { batch in
             kept.keep(batch)
             return batch

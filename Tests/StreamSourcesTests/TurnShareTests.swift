@@ -47,7 +47,7 @@ import Testing
     (0..<count).map { number in
       let meter = Meter(thread.loop, pause: pause)
       let configuration = HTTPConfiguration(url: upstream.url("/dense/\(number)\(key)"))
-      HTTPStream(configuration, format: .lines, on: thread) { _ in }.subscribe(meter)
+      HTTPStream(configuration, format: .lines).source(on: thread).subscribe(meter)
       return meter
     }
   }
@@ -62,9 +62,8 @@ import Testing
     let thread = try SourceThread(transfersPerHost: 8)
     let meters = floods(3, on: thread)
     let polls = Meter(thread.loop)
-    HTTPPoll(
-      HTTPConfiguration(url: upstream.otherURL("/count/\(key)")), every: .milliseconds(1), on: thread
-    ) { _ in }.subscribe(polls)
+    HTTPPoll(HTTPConfiguration(url: upstream.otherURL("/count/\(key)")), every: .milliseconds(1)).source(on: thread)
+      .subscribe(polls)
     let share = 4 * HTTPClient.shareOfTurn
     while meters.contains(where: { $0.byteCount < 4 * share }) || polls.turns.withLock({ $0.count }) < 20 {
       try await turn(thread)

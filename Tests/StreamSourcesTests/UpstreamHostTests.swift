@@ -12,9 +12,9 @@ import Testing
 
   init() throws { upstream = try Upstream.shared.get() }
 
-  private func poll(_ path: String, on thread: SourceThread) -> HTTPPoll {
+  private func poll(_ path: String, on thread: SourceThread) -> Source<HTTPPoll> {
     let configuration = HTTPConfiguration(url: upstream.url(path), retry: Backoff(first: .milliseconds(1)))
-    return HTTPPoll(configuration, every: .milliseconds(2), on: thread) { [reports] report in
+    return HTTPPoll(configuration, every: .milliseconds(2)).source(on: thread) { [reports] report in
       reports.withLock { $0.append(report) }
     }
   }
@@ -64,7 +64,7 @@ import Testing
       let url = upstream.url("/stream/\(key)?body=\(Upstream.escaped("data: %n\n\n"))&end=hang")
       let takers = (0..<6).map { _ in Taker(.unlimited) }
       for taker in takers {
-        HTTPStream(HTTPConfiguration(url: url), format: .serverSentEvents, on: thread) { _ in }.subscribe(taker)
+        HTTPStream(HTTPConfiguration(url: url), format: .serverSentEvents).source(on: thread).subscribe(taker)
       }
       for taker in takers { #expect(await taker.next(1).count == 1) }
       takers.forEach { $0.cancel() }
@@ -91,7 +91,7 @@ import Testing
       let (polled, read) = (Taker(.max(1)), Taker(.max(1)))
       poll("/count/a\(key)", on: thread).subscribe(polled)
       let url = upstream.url("/stream/b\(key)?body=\(Upstream.escaped("data: %n\n\n"))&end=hang")
-      HTTPStream(HTTPConfiguration(url: url), format: .serverSentEvents, on: thread) { _ in }.subscribe(read)
+      HTTPStream(HTTPConfiguration(url: url), format: .serverSentEvents).source(on: thread).subscribe(read)
       try await letTimePass(on: thread)
       polled.retract()
       read.retract()
@@ -129,14 +129,14 @@ import Testing
         let taker = Taker(.unlimited)
         let configuration = HTTPConfiguration(
           url: upstream.url(path), retry: Backoff(first: .milliseconds(1), max: .milliseconds(2)))
-        HTTPPoll(configuration, every: .milliseconds(5), on: thread) { report in reports.withLock { $0.append(report) }
-        }
-        .subscribe(taker)
+        HTTPPoll(configuration, every: .milliseconds(5)).source(on: thread) { report in
+          reports.withLock { $0.append(report) }
+        }.subscribe(taker)
         return taker
       }
       func stream(_ path: String) -> Taker {
         let taker = Taker(.unlimited)
-        HTTPStream(HTTPConfiguration(url: upstream.url(path)), format: .lines, on: thread) { report in
+        HTTPStream(HTTPConfiguration(url: upstream.url(path)), format: .lines).source(on: thread) { report in
           reports.withLock { $0.append(report) }
         }.subscribe(taker)
         return taker

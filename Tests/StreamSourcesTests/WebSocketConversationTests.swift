@@ -21,16 +21,16 @@ import Testing
 
   private func source(
     _ service: String, on thread: SourceThread, _ change: (inout WebSocketConfiguration) -> Void
-  ) throws -> WebSocketSource {
+  ) throws -> Source<WebSocketSource> {
     let url = upstream.url("/websocket/\(key)?service=\(service)")
     var configuration = WebSocketConfiguration(
       HTTPConfiguration(
         url: url, maximumBodyBytes: 100_000, retry: Backoff(first: .milliseconds(1), max: .milliseconds(2))))
     change(&configuration)
-    return WebSocketSource(configuration, executable: try ChildProcess.built("streamd"), on: thread) {
-      [reports] report in
-      reports.withLock { $0.append(report) }
-    }
+    let executable = try ChildProcess.built("streamd")
+    return WebSocketSource(configuration).source(
+      on: thread, report: { [reports] report in reports.withLock { $0.append(report) } }
+    ) { $0.executable = executable }
   }
 
   /// The first failure of a source.
@@ -171,9 +171,9 @@ import Testing
         var configuration = WebSocketConfiguration(HTTPConfiguration(url: url))
         configuration.answers = [.init(to: ".ping", with: ".")]
         let taker = Taker(.unlimited)
-        WebSocketSource(configuration, executable: executable, on: thread) { [reports] report in
-          reports.withLock { $0.append(report) }
-        }.subscribe(taker)
+        WebSocketSource(configuration).source(
+          on: thread, report: { [reports] report in reports.withLock { $0.append(report) } }
+        ) { $0.executable = executable }.subscribe(taker)
         guard try await eventually({ sentences.contains { $0.hasPrefix(sentence) } }) else {
           throw HTTPFailure("\(sentences)")
         }

@@ -14,14 +14,16 @@ import Testing
   private func source(
     _ query: String, at base: String? = nil, on thread: SourceThread,
     _ change: (inout WebSocketConfiguration) -> Void = { _ in }
-  ) -> WebSocketSource {
+  ) -> Source<WebSocketSource> {
     let url = (base ?? upstream.url("/websocket/\(key)")) + "?" + query
     var configuration = WebSocketConfiguration(
       HTTPConfiguration(
         url: "ws" + url.dropFirst(4), maximumBodyBytes: 100_000,
         retry: Backoff(first: .milliseconds(1), max: .milliseconds(2))))
     change(&configuration)
-    return WebSocketSource(configuration, on: thread) { [reports] report in reports.withLock { $0.append(report) } }
+    return WebSocketSource(configuration).source(on: thread) { [reports] report in
+      reports.withLock { $0.append(report) }
+    }
   }
 
   private var sentences: [String] {

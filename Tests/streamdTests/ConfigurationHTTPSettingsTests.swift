@@ -19,7 +19,8 @@ struct ConfigurationHTTPSettingsTests {
   /// The settings of a stream with the lines `text`, and with `http` as the defaults.
   private func settings(_ text: String, http: String = "") throws(ConfigurationErrors) -> Configuration.HTTPSettings? {
     let stream = "[streams.s.http]\nurl = \"http://h\"\nevery = \"1s\"\n\(text)\n[http]\n\(http)"
-    guard case .http(let http) = try parse(stream, credentials: folder.path).streams.first?.source else { return nil }
+    guard let http = try parse(stream, credentials: folder.path).streams.first?.source.section as? Configuration.HTTP
+    else { return nil }
     return http.settings
   }
 

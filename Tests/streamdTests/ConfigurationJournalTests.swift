@@ -36,8 +36,9 @@ struct ConfigurationJournalTests {
     #expect(
       configuration.streams.map(\.source) == [.journal(.init()), .journal(nginx), .journal(later), .journal(text)])
     #expect(configuration.streams.map(\.source.kind) == Array(repeating: "journal", count: 4))
-    #expect(configuration.streams.allSatisfy { $0.source.hasUpstream && $0.source.fleetKind == .continuous })
-    #expect(configuration.streams[1].sourceEventLimit?.key == "journal.max_body")
+    #expect(
+      configuration.streams.allSatisfy { $0.source.section.hasUpstream && $0.source.section.fleetKind == .continuous })
+    #expect(configuration.streams[1].source.section.eventLimit?.key == "journal.max_body")
     // A batch is stored as a whole, with the position.
     var stream = configuration.streams[1]
     stream.buffer = .init(events: 100, bytes: 4096)

@@ -38,7 +38,7 @@ struct ConfigurationLinesTests {
     (socket.idleTimeout, socket.maxBodyBytes) = (.seconds(30), 64 << 10)
     #expect(configuration.streams[0].source == .socket(socket))
     #expect(configuration.streams.map(\.source.kind) == Array(repeating: "socket", count: 4))
-    let sockets = configuration.streams.compactMap { if case .socket(let socket) = $0.source { socket } else { nil } }
+    let sockets = configuration.streams.compactMap { $0.source.section as? Configuration.Socket }
     #expect(sockets.map(\.hasLines) == [true, false, false, true])
     #expect(
       sockets.map(\.address.text) == [

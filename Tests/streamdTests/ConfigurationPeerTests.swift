@@ -27,7 +27,7 @@ struct ConfigurationPeerTests {
       max_body = "32KiB"
       """, credentials: folder.path)
     let peers = configuration.streams.compactMap { stream -> PeerConfiguration? in
-      guard case .peer(let peer) = stream.source else { return nil }
+      guard let peer = stream.source.section as? Configuration.Peer else { return nil }
       return PeerConfiguration(peer, of: stream)
     }
     let quotes = try #require(peers.first)
@@ -39,8 +39,8 @@ struct ConfigurationPeerTests {
     #expect(aapl.maximumEventBytes == 32 << 10 && aapl.token == "t0ken" && aapl.batchLimit == (25, 16 << 10))
     #expect(aapl.retry.first == .seconds(2))
     #expect(configuration.streams.map(\.source.kind) == ["streamd", "streamd"])
-    #expect(configuration.streams.allSatisfy { $0.source.hasUpstream })
-    #expect(configuration.streams[1].sourceEventLimit?.key == "streamd.max_body")
+    #expect(configuration.streams.allSatisfy { $0.source.section.hasUpstream })
+    #expect(configuration.streams[1].source.section.eventLimit?.key == "streamd.max_body")
   }
 
   @Test(arguments: [

@@ -72,7 +72,7 @@ struct ConfigurationTests {
 
   @Test func anHTTPSourceNeedsOnlyURLAndInterval() throws {
     let configuration = try parse("[streams.q]\nhttp = { url = \"http://localhost\", every = \"5m\" }")
-    guard case .http(let http) = configuration.streams.first?.source else {
+    guard let http = configuration.streams.first?.source.section as? Configuration.HTTP else {
       Issue.record("not an HTTP source")
       return
     }
@@ -86,7 +86,7 @@ struct ConfigurationTests {
   @Test func serverSentEventsAreTheirDataByDefault() throws {
     func form(_ more: String) throws -> ServerSentEventForm? {
       let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", stream = \"sse\"\(more) }").streams.first
-      guard case .http(let http) = stream?.source else { return nil }
+      guard let http = stream?.source.section as? Configuration.HTTP else { return nil }
       return http.eventForm
     }
     #expect(try form("") == .data)
@@ -96,8 +96,8 @@ struct ConfigurationTests {
   @Test func theDefaultPageSizeIsLimitedByTheBuffer() throws {
     func limit(_ more: String, _ fetching: String = "every = \"1s\"") throws -> Int? {
       let stream = try parse("[streams.q]\nhttp = { url = \"http://h\", \(fetching) }\n\(more)").streams.first
-      guard let stream, case .http(let http) = stream.source else { return nil }
-      return stream.maxBodyBytes(http)
+      guard let stream, let http = stream.source.section as? Configuration.HTTP else { return nil }
+      return http.request(of: stream).maximumBodyBytes
     }
     let header = (8 << 20) - EventLog.Limits(Configuration.Buffer()).maximumEventBytes
     #expect(try limit("") == (8 << 20) - header)
@@ -288,7 +288,7 @@ struct ConfigurationTests {
     var small = disk
     small.maxBodyBytes = 64 << 10
     #expect(configuration.streams.map(\.source) == [.exec(disk), .exec(lines), .exec(small)])
-    #expect(configuration.streams.map(\.source.fleetKind) == [.poll, .continuous, .poll])
+    #expect(configuration.streams.map(\.source.section.fleetKind) == [.poll, .continuous, .poll])
     // Such an output is an event as a whole, so it has to fit into the log.
     #expect(configuration.streams[0].maxPageBytes(nil) < 8 << 20 && configuration.streams[0].sizeOverBuffer == nil)
     #expect(Configuration.Exec(command: ["sensor"]).maxLineBytes == nil)

@@ -63,7 +63,7 @@ struct ConfigurationWebSocketTests {
     (socket.http.settings.userAgent, socket.http.settings.proxy) = ("me/1", .none)
     #expect(configuration.streams[0].source == .webSocket(socket))
     #expect(configuration.streams.map(\.source.kind) == ["websocket", "websocket"])
-    #expect(configuration.streams[0].sourceEventLimit?.key == "websocket.max_body")
+    #expect(configuration.streams[0].source.section.eventLimit?.key == "websocket.max_body")
   }
 
   @Test(arguments: [
@@ -165,7 +165,7 @@ struct ConfigurationWebSocketTests {
       e.websocket = { url = "ws://h" }
       f.socket = { address = "udp:127.0.0.1:5001", split = "lines" }
       """)
-    #expect(configuration.streams.map(\.source.splitsTexts) == [true, true, true, true, false, false])
+    #expect(configuration.streams.map(\.source.section.splitsTexts) == [true, true, true, true, false, false])
     #expect(
       errors(in: "split = \"lines\"") == [
         "test.toml:3: streams.s.websocket.split: expected \"none\" or \"json\", got \"lines\""

@@ -48,7 +48,7 @@ struct DropInTests {
         ".hidden.toml": "x", "notes.txt": "x",
       ])
     #expect(source.configuration.streams.map(\.name) == ["z", "c", "b", "a"])
-    guard case .http(let http)? = source.configuration.streams.last?.source else {
+    guard let http = source.configuration.streams.last?.source.section as? Configuration.HTTP else {
       Issue.record("not an HTTP source")
       return
     }

@@ -12,63 +12,33 @@ public enum HTTPStreamFormat: String, Sendable, CaseIterable {
 
 /// Reads a streaming response, one event per line or server-sent event, and reconnects when it ends.
 ///
-/// Each value is a batch: the events of one piece of the response. One unit of demand is one batch. Without demand no
-/// request is made, and reading of a response stops, which slows its server down. Never completes: a 204 response,
-/// which ends a browser's event source for good, is a failure that is retried.
-/// For one subscription at a time, such as a shared log's.
-public struct HTTPStream: Publisher, Sendable {
-  /// A batch of events, each its bytes.
-  public typealias Output = EventBatch
-  /// A failed response is reported and retried.
-  public typealias Failure = Never
-
+/// Each batch has the events of one piece of the response. Without demand no request is made, and reading of a response
+/// stops, which slows its server down. A 204 response, which ends a browser's event source for good, is a failure. With a
+/// checkpoint, server-sent events continue by Last-Event-ID; otherwise after the last event of the previous subscription.
+public struct HTTPStream: SourceDriver {
   fileprivate let configuration: HTTPConfiguration
   fileprivate let format: HTTPStreamFormat
   fileprivate let form: ServerSentEventForm
   fileprivate let lineEnd: LineEnd
   fileprivate let idleTimeout: Duration?
-  fileprivate let thread: SourceThread
-  fileprivate let progress: @Sendable (SourceProgress) -> Void
-  fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let resumption: SourceResumption?
-  fileprivate let handover: SourceHandover?
-  fileprivate let memory: Memory
 
   /// - Parameters:
   ///   - configuration: `timeout` applies to the response's head, `maximumBodyBytes` to one event.
   ///   - form: the event made of a server-sent event.
   ///   - lineEnd: how lines end.
   ///   - idleTimeout: a response that is being read fails after this time without a byte; nil: no limit.
-  ///   - resumption: where each subscription resumes, by Last-Event-ID, and the checkpoint that each batch carries.
-  ///     nil: after the last event of the previous subscription.
-  ///   - handover: continues the schedule of another process; nil: there is none.
-  ///   - refresh: makes the source connect before its next attempt is due.
-  ///   - progress: called with each change that the source's counters record.
-  ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
-  ///     promptly.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
-    lineEnd: LineEnd = .automatic, idleTimeout: Duration? = nil,
-    resumption: SourceResumption? = nil, handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
-    on thread: SourceThread, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void
+    lineEnd: LineEnd = .automatic, idleTimeout: Duration? = nil
   ) {
-    self.configuration = configuration
-    self.format = format
-    self.form = form
-    self.lineEnd = lineEnd
-    self.idleTimeout = idleTimeout
-    self.thread = thread
-    self.resumption = format == .serverSentEvents ? resumption : nil
-    self.handover = handover
-    self.progress = progress
-    self.report = report
-    memory = Memory(refresh) { RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max)) }
+    (self.configuration, self.format, self.form) = (configuration, format, form)
+    (self.lineEnd, self.idleTimeout) = (lineEnd, idleTimeout)
   }
 
-  /// Subscribes. Values are delivered on the source thread.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: HTTPStreamSubscription(self, AnySubscriber(subscriber)))
+  /// Makes the subscriptions of one source.
+  public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
+    let memory = Memory(retry: configuration.retry)
+    return { HTTPStreamSubscription(self, context, memory, $0) }
   }
 
   /// The state that outlives a subscription. Confined to the source thread.
@@ -94,7 +64,9 @@ private enum Doubt {
 
 /// A subscription: connects the machine to an HTTP client and a splitter.
 private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Transfer.Handler, @unchecked Sendable {
-  private let source: HTTPStream
+  private let driver: HTTPStream
+  private let memory: HTTPStream.Memory
+  private let resumption: SourceResumption?
   private var splitter: any EventSplitter = LineSplitter(maximumBytes: 0)
   /// Decodes a response that is not in UTF-8.
   private var charset: CharsetDecoder?
@@ -112,18 +84,19 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   /// The position in the log, or the position that the last batch will put there.
   private var position: SourcePosition?
 
-  init(_ source: HTTPStream, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    fingerprint = source.configuration.fingerprint(["sse"])
-    super.init(on: source.thread, source.memory, progress: source.progress, report: source.report, to: down)
+  init(
+    _ driver: HTTPStream, _ context: SourceContext, _ memory: HTTPStream.Memory,
+    _ down: AnySubscriber<EventBatch, Never>
+  ) {
+    (self.driver, self.memory) = (driver, memory)
+    resumption = driver.format == .serverSentEvents ? context.resumption(.stream) : nil
+    fingerprint = driver.configuration.fingerprint(["sse"])
+    super.init(context, memory, to: down)
   }
 
   override func begin() {
     super.begin()
-    if let handover = source.handover {
-      machine?.resume(handover.former(), at: now)
-      thread.note(self, rests: machine?.rests == true)
-    }
+    continueSchedule()
     resume()
   }
 
@@ -134,19 +107,19 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   /// Resumes after the last event in the log. An event that was delivered but is not in the log is fetched again.
   private func resume() {
-    source.memory.doubt = .none
-    guard let resumption = source.resumption else { return }
-    source.memory.lastEventID = []
+    memory.doubt = .none
+    guard let resumption else { return }
+    memory.lastEventID = []
     position = resumption.checkpoint().flatMap { SourcePosition($0, fingerprint) }
     guard case .serverSentEvents(let id, let time)? = position else { return }
-    source.memory.lastEventID = id
+    memory.lastEventID = id
     machine?.reconnectionTime = time
   }
 
   /// The checkpoint of a batch, if it differs from the last one.
   private var newCheckpoint: Checkpoint? {
-    let id = source.memory.lastEventID
-    guard source.resumption != nil, position != nil || !id.isEmpty else { return nil }
+    let id = memory.lastEventID
+    guard resumption != nil, position != nil || !id.isEmpty else { return nil }
     let new = SourcePosition.serverSentEvents(lastEventID: id, reconnectionTime: machine?.reconnectionTime)
     guard new != position else { return nil }
     position = new
@@ -164,25 +137,19 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     super.advance()
   }
 
-  override func perform(_ action: RestartMachine.Action) {
-    switch action {
-    case .rest: break
-    case .wait(let due): wait(until: due)
-    case .begin: connect()
-    }
-  }
+  override func perform(_ action: RestartMachine.Action) { perform(action) { connect() } }
 
   private func connect() {
     do throws(HTTPFailure) {
-      var request = try source.configuration.request(nil)
+      var request = try driver.configuration.request(nil)
       request.isEndless = true
-      switch source.format {
-      case .lines: splitter = LineSplitter(maximumBytes: source.configuration.maximumBodyBytes, end: source.lineEnd)
+      switch driver.format {
+      case .lines: splitter = LineSplitter(maximumBytes: driver.configuration.maximumBodyBytes, end: driver.lineEnd)
       case .serverSentEvents:
         splitter = ServerSentEventSplitter(
-          maximumBytes: source.configuration.maximumBodyBytes, form: source.form, lastEventID: source.memory.lastEventID
+          maximumBytes: driver.configuration.maximumBodyBytes, form: driver.form, lastEventID: memory.lastEventID
         )
-        request.askForEvents(after: source.memory.doubt == .asking ? [] : source.memory.lastEventID)
+        request.askForEvents(after: memory.doubt == .asking ? [] : memory.lastEventID)
       }
       try start(request, self)
     } catch {
@@ -213,22 +180,16 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   private func ended(_ failure: HTTPFailure?) {
     letGo()
     guard isLive else { return }  // cancelled, and its own end is under way
-    let failure = failure.map(doubted)  // reads the machine
-    tell(machine?.ended(failure, at: now))
-    thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
-    if let handover = source.handover, let machine { handover.changed(machine.schedule) }
-    advance()
+    conclude(failure.map(doubted))
   }
 
   private func deliver(_ events: EventBatch) {
     if let parser = splitter as? ServerSentEventSplitter {
-      source.memory.lastEventID = parser.lastEventID
-      if parser.hasDroppedID, !source.memory.hasReportedLimit {
-        source.memory.hasReportedLimit = true
-        report(
-          .limited(
-            "an id of more than \(ServerSentEventSplitter.longestID >> 10) KiB is not used: "
-              + "a reconnection sends the one before, and events may come again"))
+      memory.lastEventID = parser.lastEventID
+      if parser.hasDroppedID {
+        reportLimit(
+          "an id of more than \(ServerSentEventSplitter.longestID >> 10) KiB is not used: "
+            + "a reconnection sends the one before, and events may come again")
       }
       if let time = parser.reconnectionTime { machine?.reconnectionTime = time }
     }
@@ -239,21 +200,21 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     guard head.isContent else { return .discard }
-    if source.format == .serverSentEvents, !head.isEventStream {
+    if driver.format == .serverSentEvents, !head.isEventStream {
       var failure = HTTPFailure("not an event stream: its Content-Type is not text/event-stream")
       failure.status = head.status
       return .refuse(failure)
     }
-    if source.memory.doubt == .asking {
-      source.memory.doubt = .confirming
+    if memory.doubt == .asking {
+      memory.doubt = .confirming
       return .refuse(HTTPFailure("it responds without Last-Event-ID; the next request has it again"))
     }
-    source.memory.doubt = .none
+    memory.doubt = .none
     if let failure = head.refusal(as: content) { return .refuse(failure) }
     (self.head, charset, isAtStart, hasBody) = (head, nil, true, false)
-    tell(machine?.answered(at: now))
+    report(machine?.answered(at: now))
     heardAt = now
-    if let idleTimeout = source.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
+    if let idleTimeout = driver.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
     return .take
   }
 
@@ -302,7 +263,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
 extension HTTPStreamSubscription {
   /// Server-sent events are in UTF-8, whatever the response says. Source: WHATWG HTML, 9.2.6.
-  private var content: HTTPContent { source.format == .lines ? source.configuration.content : .any }
+  private var content: HTTPContent { driver.format == .lines ? driver.configuration.content : .any }
 
   private func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(HTTPFailure) {
     if !hasBody, content != .any { charset = try unsafe .of(head, bytes) }
@@ -335,37 +296,37 @@ extension HTTPStreamSubscription {
   }
 
   private func tooLong(_ error: EventTooLong) -> HTTPFailure {
-    .over(error.maximumBytes, source.format == .lines ? "line" : "event")
+    .over(error.maximumBytes, driver.format == .lines ? "line" : "event")
   }
 
   /// The server responded with something other than the stream.
   private func refused(_ head: UpstreamResponse) {
     var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
     // These statuses show that the request is the reason; without a reset it would fail for ever.
-    let hadID = !source.memory.lastEventID.isEmpty && source.memory.doubt != .asking
+    let hadID = !memory.lastEventID.isEmpty && memory.doubt != .asking
     if hadID, [400, 412, 431].contains(head.status) { forgetID(&failure) }
     ended(failure)
   }
 
   private func forgetID(_ failure: inout HTTPFailure) {
-    source.memory.lastEventID = []
-    source.memory.doubt = .none
+    memory.lastEventID = []
+    memory.doubt = .none
     failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
   }
 
   /// The failure, and its consequence for the event id. Only the server's responses count, except 204: with that status
   /// the server ends the stream.
   private func doubted(_ failure: HTTPFailure) -> HTTPFailure {
-    guard let machine, !source.memory.lastEventID.isEmpty, let status = failure.status, status != 204 else {
+    guard let machine, !memory.lastEventID.isEmpty, let status = failure.status, status != 204 else {
       return failure
     }
     var failure = failure
-    switch source.memory.doubt {
+    switch memory.doubt {
     case .none where (machine.failures + 1) % Doubt.patience == 0:
-      source.memory.doubt = .asking
+      memory.doubt = .asking
       failure.sentence += "; the next request is without Last-Event-ID, as a test"
     case .none: break
-    case .asking: source.memory.doubt = .none
+    case .asking: memory.doubt = .none
     case .confirming: forgetID(&failure)
     }
     return failure

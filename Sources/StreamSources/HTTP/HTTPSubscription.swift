@@ -14,15 +14,6 @@ protocol TransferMachine: SourceMachine {
 /// A subscription whose events arrive by transfers, one at a time. Subclasses are their handlers.
 class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @unchecked Sendable {
   final var transfer: Transfer?
-  private final let progress: @Sendable (SourceProgress) -> Void
-
-  init(
-    on thread: SourceThread, _ memory: SourceMemory<Machine>, progress: @escaping @Sendable (SourceProgress) -> Void,
-    report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<EventBatch, Never>
-  ) {
-    self.progress = progress
-    super.init(on: thread, memory, report: report, to: down)
-  }
 
   override func begin() {
     if hasMissedEndOfRests { machine?.endRest(at: now) }
@@ -45,9 +36,9 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
   /// - Throws: when the thread has stopped or is out of memory.
   final func start(_ request: UpstreamRequest, _ handler: any Transfer.Handler) throws(HTTPFailure) {
     guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-    transfer = client.start(request, handler: handler, progress: progress)
+    transfer = client.start(request, handler: handler, progress: context.progress)
   }
 
   /// Implements the handler's requirement.
-  final func transferWaits(_ reason: String) { tell(machine?.waits(reason)) }
+  final func transferWaits(_ reason: String) { report(machine?.waits(reason)) }
 }

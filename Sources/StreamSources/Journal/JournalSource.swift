@@ -6,58 +6,27 @@ import StreamRuntime
 /// Reads the entries of a systemd journal that fit, in a process of its own (`JournalWorker`), and publishes each as a
 /// JSON object (`JournalEntryText`).
 ///
-/// Each value is a batch. One unit of demand is one batch; without demand the journal is not read, and after some time
-/// not open. The cursor of the last entry is each batch's checkpoint, so that a subscription that resumes neither
-/// repeats nor leaves out an entry. Entries that were removed before they were read are a loss. A batch may have no
-/// event: it has a loss, or a later position. Entries of the daemon itself are left out. Never completes.
-///
-/// For one subscription at a time, such as a shared log's.
-public struct JournalSource: Publisher, Sendable {
-  /// A batch of events, each a JSON object.
-  public typealias Output = EventBatch
-  /// A journal that cannot be read is reported and opened again.
-  public typealias Failure = Never
-
+/// Without demand the journal is not read, and after some time not open. The cursor of the last entry is each batch's
+/// checkpoint, so that a subscription that resumes neither repeats nor leaves out an entry. Entries that were removed
+/// before they were read are a loss. A batch may have no event: it has a loss, or a later position. Entries of the daemon
+/// itself are left out.
+public struct JournalSource: SourceDriver {
   fileprivate let configuration: JournalConfiguration
-  fileprivate let name: String
-  fileprivate let executable: String
-  fileprivate let thread: SourceThread
-  fileprivate let resumption: SourceResumption?
-  fileprivate let progress: @Sendable (SourceProgress) -> Void
-  fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let memory: SourceMemory<RestartMachine>
 
-  /// - Parameters:
-  ///   - name: the stream's name, for the process list.
-  ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
-  ///   - resumption: the checkpoint after which each subscription continues, and which each batch carries; nil: each
-  ///     subscription begins as configured.
-  ///   - refresh: makes the source open the journal before its next attempt is due.
-  ///   - progress: called with each change that the source's counters record.
-  ///   - report: called with each failure, loss and dropped entry, and at the end of a series of them, on the source
-  ///     thread; must return promptly.
-  public init(
-    _ configuration: JournalConfiguration, name: String, executable: String, resumption: SourceResumption? = nil,
-    refresh: SourceRefresh = SourceRefresh(), on thread: SourceThread,
-    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void
-  ) {
-    (self.configuration, self.name, self.executable) = (configuration, name, executable)
-    (self.thread, self.resumption, self.progress, self.report) = (thread, resumption, progress, report)
-    memory = SourceMemory(refresh) {
-      RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
-    }
-  }
+  /// Without a checkpoint each subscription begins as configured.
+  public init(_ configuration: JournalConfiguration) { self.configuration = configuration }
 
-  /// Subscribes. Values are delivered on the source thread.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: JournalSubscription(self, AnySubscriber(subscriber)))
+  /// Makes the subscriptions of one source.
+  public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
+    let memory = SourceMemory(retry: configuration.retry)
+    return { JournalSubscription(self, context, memory, to: $0) }
   }
 }
 
 /// A subscription: connects the machine to the process that reads the journal.
 private final class JournalSubscription: SourceSubscription<RestartMachine>, HelperChannel.Owner, @unchecked Sendable {
-  private let source: JournalSource
+  private let driver: JournalSource
+  private let resumption: SourceResumption?
   private let fingerprint: BodyDigest
   private var channel: HelperChannel?
   /// The last entry that a batch has passed; empty: none.
@@ -78,17 +47,20 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
   /// Whether entries were lost or dropped before the last batch.
   private var isImpaired = false
 
-  init(_ source: JournalSource, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    fingerprint = BodyDigest(parts: ["journal", source.configuration.directory ?? ""])
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
+  init(
+    _ driver: JournalSource, _ context: SourceContext, _ memory: SourceMemory<RestartMachine>,
+    to down: AnySubscriber<EventBatch, Never>
+  ) {
+    (self.driver, resumption) = (driver, context.resumption(.stream))
+    fingerprint = BodyDigest(parts: ["journal", driver.configuration.directory ?? ""])
+    super.init(context, memory, to: down)
   }
 
   override var isLive: Bool { super.isLive && !thread.isStopped }
 
   override func begin() {
-    start = source.configuration.beginning.time
-    guard let kept = source.resumption?.checkpoint(), case .journal(let cursor)? = SourcePosition(kept, fingerprint)
+    start = driver.configuration.beginning.time
+    guard let kept = resumption?.checkpoint(), case .journal(let cursor)? = SourcePosition(kept, fingerprint)
     else { return }
     self.cursor = cursor
   }
@@ -114,27 +86,22 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
     if isWanted { open() }
   }
 
-  override func perform(_ action: RestartMachine.Action) {
-    switch action {
-    case .rest: break
-    case .wait(let due): wait(until: due)
-    case .begin: open()
-    }
-  }
+  override func perform(_ action: RestartMachine.Action) { perform(action) { open() } }
 
   private func open() {
     isResting = false
-    source.progress(.attempted)
-    var setup = JournalSetup(source.configuration)
+    context.progress(.attempted)
+    var setup = JournalSetup(driver.configuration)
     (setup.cursor, setup.start) = (cursor, start ?? 0)
     do throws(SystemError) {
       // An event, its kind, and the rest of a message that was read with it.
       let limit = max(setup.eventLimit, 4096) + (128 << 10)
       channel = try HelperChannel(
-        source.executable, JournalWorker.argument, [source.name] + setup.values, messageLimit: limit, on: thread,
+        context.executable, JournalWorker.argument, [context.name ?? "journal"] + setup.values, messageLimit: limit,
+        on: thread,
         owner: self)
     } catch {
-      tell(machine?.failed("cannot read the journal: \(error)", at: now))
+      report(machine?.failed("cannot read the journal: \(error)", at: now))
     }
     advance()
   }
@@ -148,7 +115,7 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
       thread.loop.cancel(restTimer)
       self.restTimer = nil
     } else if !isWanted, restTimer == nil {
-      restTimer = thread.loop.schedule(after: source.configuration.restTime) { [weak self] in
+      restTimer = thread.loop.schedule(after: driver.configuration.restTime) { [weak self] in
         guard let self else { return }
         restTimer = nil
         close()
@@ -158,7 +125,7 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
   }
 
   private func deliver(_ batch: EventBatch) {
-    tell(machine?.delivered())
+    report(machine?.delivered())
     if isImpaired, batch.loss == nil {
       isImpaired = false
       report(.complete)
@@ -172,9 +139,9 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
   func helperSent(_ message: ArraySlice<UInt8>) -> Bool {
     guard let message = JournalMessage(message) else { return false }
     switch message {
-    case .opened: tell(machine?.answered(at: now))
+    case .opened: report(machine?.answered(at: now))
     case .event(let event):
-      source.progress(.received(byteCount: event.count))
+      context.progress(.received(byteCount: event.count))
       batch.append(event)
     case .end(let cursor): complete(upTo: cursor)
     case .lost(let loss):
@@ -184,16 +151,10 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
     case .dropped(let reason):
       isImpaired = true
       report(.lost(reason, count: 1))
-    case .limited(let sentence): limited(sentence)
+    case .limited(let sentence): reportLimit(sentence)
     case .failed(let reason): fault = reason
     }
     return true
-  }
-
-  private func limited(_ sentence: String) {
-    guard !source.memory.hasReportedLimit else { return }
-    source.memory.hasReportedLimit = true
-    report(.limited(sentence))
   }
 
   private func complete(upTo cursor: [UInt8]) {
@@ -201,7 +162,7 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
     isAsked = false
     var complete = EventBatch()
     swap(&complete, &batch)
-    if source.resumption != nil { complete.checkpoint = SourcePosition.journal(cursor: cursor).checkpoint(fingerprint) }
+    if resumption != nil { complete.checkpoint = SourcePosition.journal(cursor: cursor).checkpoint(fingerprint) }
     if !complete.isBlank {
       if isWanted { deliver(complete) } else { waiting = complete }
     }
@@ -212,8 +173,7 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
     let reason = fault ?? "the process that reads the journal \(ProgramEnding(status: status).fault ?? "has ended")"
     close()
     guard isLive else { return }
-    tell(machine?.ended(HTTPFailure(reason), at: now))
-    advance()
+    conclude(HTTPFailure(reason))
   }
 }
 

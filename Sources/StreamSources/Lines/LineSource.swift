@@ -4,54 +4,31 @@ import StreamRuntime
 
 /// Receives the lines or messages of a socket or a serial port, one event of each, and opens it again when it ends.
 ///
-/// Each value is a batch: the events of one turn. One unit of demand is one batch. Without demand nothing is opened, and what
-/// is open is not read, which slows the sender down if it can be; after `restTime` without demand it is closed. Never
-/// completes. The last line of a connection is an event without a line end, too. For one subscription at a time, such as
-/// a shared log's.
-public struct LineSource: Publisher, Sendable {
-  /// A batch of events, each its bytes.
-  public typealias Output = EventBatch
-  /// A failed connection is reported and made again.
-  public typealias Failure = Never
-
+/// Each batch has the events of one turn. Without demand nothing is opened, and what is open is not read, which slows the
+/// sender down if it can be; after `restTime` without demand it is closed. The last line of a connection is an event
+/// without a line end, too.
+public struct LineSource: SourceDriver {
   /// The time without demand after which a connection is closed.
   public static let restTime = Duration.seconds(30)
 
   fileprivate let configuration: LineConfiguration
-  fileprivate let thread: SourceThread
-  fileprivate let progress: @Sendable (SourceProgress) -> Void
-  fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let memory: SourceMemory<RestartMachine>
   fileprivate let restTime: Duration
 
-  /// - Parameters:
-  ///   - refresh: makes the source connect before its next attempt is due.
-  ///   - progress: called with each change that the source's counters record.
-  ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
-  ///     promptly.
-  ///   - restTime: for tests.
-  public init(
-    _ configuration: LineConfiguration, refresh: SourceRefresh = SourceRefresh(), on thread: SourceThread,
-    progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void, restTime: Duration = Self.restTime
-  ) {
-    (self.configuration, self.thread, self.restTime) = (configuration, thread, restTime)
-    (self.progress, self.report) = (progress, report)
-    memory = SourceMemory(refresh) {
-      RestartMachine(
-        retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max), run: "the connection")
-    }
+  /// - Parameter restTime: for tests.
+  public init(_ configuration: LineConfiguration, restTime: Duration = Self.restTime) {
+    (self.configuration, self.restTime) = (configuration, restTime)
   }
 
-  /// Subscribes. Values are delivered on the source thread.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: LineSubscription(self, AnySubscriber(subscriber)))
+  /// Makes the subscriptions of one source.
+  public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
+    let memory = SourceMemory(retry: configuration.retry, run: "the connection")
+    return { LineSubscription(self, context, memory, to: $0) }
   }
 }
 
 /// A subscription: connects the machine to a port and a splitter.
 private final class LineSubscription: SourceSubscription<RestartMachine>, EventLoop.Handler, @unchecked Sendable {
-  private let source: LineSource
+  private let driver: LineSource
   /// Until the connection is made.
   private var connecting: TCPPort?
   private var port: (any LinePort)?
@@ -83,11 +60,14 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   /// Bytes and messages that are read in one turn.
   private static let (shareOfTurn, messagesPerTurn) = (HTTPClient.shareOfTurn, 256)
 
-  private var settings: LineConfiguration { source.configuration }
+  private var settings: LineConfiguration { driver.configuration }
 
-  init(_ source: LineSource, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
+  init(
+    _ driver: LineSource, _ context: SourceContext, _ memory: SourceMemory<RestartMachine>,
+    to down: AnySubscriber<EventBatch, Never>
+  ) {
+    self.driver = driver
+    super.init(context, memory, to: down)
   }
 
   override func retracted() { advance() }
@@ -103,19 +83,13 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     watch()
   }
 
-  override func perform(_ action: RestartMachine.Action) {
-    switch action {
-    case .rest: break
-    case .wait(let due): wait(until: due)
-    case .begin: open()
-    }
-  }
+  override func perform(_ action: RestartMachine.Action) { perform(action) { open() } }
 
   // MARK: Opening and closing
 
   private func open() {
     guard !thread.isStopped else { return }
-    source.progress(.attempted)
+    context.progress(.attempted)
     do throws(HTTPFailure) {
       switch settings.place {
       case .unix(let path): opened(try DescriptorPort.unix(path, needsMessages: !settings.hasLines))
@@ -142,7 +116,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     unsent = settings.messages.map { Array($0.utf8)[...] }
     (mayHaveMore, heardAt, unwantedSince) = (true, now, nil)
     (unendedSince, hasReportedUnended) = (nil, false)
-    tell(machine?.answered(at: now))
+    report(machine?.answered(at: now))
     send()
     advance()
   }
@@ -165,8 +139,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private func ended(_ failure: HTTPFailure?) {
     close()
     cancelTimer()
-    tell(machine?.ended(failure, at: now))
-    advance()
+    conclude(failure)
   }
 
   // MARK: Bytes
@@ -261,7 +234,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
       case .end: return true
       case .bytes(let size):
         heardAt = now
-        source.progress(.received(byteCount: size))
+        context.progress(.received(byteCount: size))
         (byteCount, count) = (byteCount + size, count + 1)
         let bytes = unsafe UnsafeRawBufferPointer(rebasing: room[..<min(size, room.count)])
         if settings.isTelnet {
@@ -325,8 +298,8 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
       unwantedSince = now
     }
     if let unwantedSince {
-      guard now < unwantedSince + source.restTime else { return ended(nil) }
-      awake(at: unwantedSince + source.restTime)
+      guard now < unwantedSince + driver.restTime else { return ended(nil) }
+      awake(at: unwantedSince + driver.restTime)
     } else if let limit = settings.idleTimeout {
       guard now < heardAt + limit else { return ended(HTTPFailure("no data within \(limit.wholeMilliseconds) ms")) }
       awake(at: heardAt + limit)
@@ -344,7 +317,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     guard now >= due else { return awake(at: due) }
     hasReportedUnended = true
     let hint = splitter.hasCarriageReturn ? "lines that end with CR need end = \"cr\"" : "end says how lines end"
-    tell(machine?.waits("more than 1 KiB came without a line end: \(hint)"))
+    report(machine?.waits("more than 1 KiB came without a line end: \(hint)"))
   }
 
   private func awake(at due: Duration) {

@@ -4,53 +4,24 @@ import StreamRuntime
 
 /// Receives the events of a stream of another streamd, and subscribes again when the connection ends.
 ///
-/// Each value is a batch: the events of one read. One unit of demand is one batch. Without demand no connection is made,
-/// an open one is not read, and no credit is granted. The id there is the checkpoint, so that no event comes twice. A
-/// loss there is one of the batch. Never completes: a stream that ends there may begin again. For one subscription at a
-/// time, such as a shared log's.
-package struct PeerSource: Publisher, Sendable {
-  /// A batch of events, each its bytes.
-  package typealias Output = EventBatch
-  /// A failed connection is reported and made again.
-  package typealias Failure = Never
-
+/// Each batch has the events of one read. Without demand no connection is made, an open one is not read, and no credit is
+/// granted. The id there is the checkpoint, so that no event comes twice. A loss there is one of the batch. A stream that
+/// ends there may begin again.
+package struct PeerSource: SourceDriver {
   fileprivate let configuration: PeerConfiguration
-  fileprivate let resumption: SourceResumption
-  fileprivate let thread: SourceThread
-  fileprivate let progress: @Sendable (SourceProgress) -> Void
-  fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let memory: SourceMemory<RestartMachine>
 
-  /// - Parameters:
-  ///   - resumption: the checkpoint from which each subscription continues, and which each batch carries.
-  ///   - refresh: makes the source connect before its next attempt is due.
-  ///   - progress: called with each change that the source's counters record.
-  ///   - report: called with each failure, each loss, and at the end of a series of these, on the source thread; must
-  ///     return promptly.
-  package init(
-    _ configuration: PeerConfiguration, resumption: SourceResumption, refresh: SourceRefresh = SourceRefresh(),
-    on thread: SourceThread, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void
-  ) {
-    self.configuration = configuration
-    self.resumption = resumption
-    self.thread = thread
-    self.progress = progress
-    self.report = report
-    memory = SourceMemory(refresh) {
-      RestartMachine(retry: configuration.retry, seed: UInt64.random(in: 0...UInt64.max))
-    }
-  }
+  package init(_ configuration: PeerConfiguration) { self.configuration = configuration }
 
-  /// Subscribes. Values are delivered on the source thread.
-  package func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: PeerSubscription(self, AnySubscriber(subscriber)))
+  package func subscriptions(in context: SourceContext) -> SubscriptionMaker {
+    let memory = SourceMemory(retry: configuration.retry)
+    return { PeerSubscription(self, context, memory, to: $0) }
   }
 }
 
 /// A subscription: connects the machine to a connection.
 private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLink.Owner, @unchecked Sendable {
-  private let source: PeerSource
+  private let driver: PeerSource
+  private let resumption: SourceResumption?
   private let fingerprint: BodyDigest
   private var link: PeerLink?
   /// The id up to which everything was delivered; nil: nothing was.
@@ -63,16 +34,19 @@ private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLi
   /// A host of a fleet may receive events late, and then knows the id at the next attempt.
   private static let patience = 3
 
-  init(_ source: PeerSource, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    fingerprint = source.configuration.fingerprint
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
+  init(
+    _ driver: PeerSource, _ context: SourceContext, _ memory: SourceMemory<RestartMachine>,
+    to down: AnySubscriber<EventBatch, Never>
+  ) {
+    (self.driver, resumption) = (driver, context.resumption(.log))
+    fingerprint = driver.configuration.fingerprint
+    super.init(context, memory, to: down)
   }
 
   /// Resumes after the last event in the log. An event that was delivered but is not in the log is requested again.
   override func begin() {
     if hasMissedEndOfRests { machine?.endRest(at: now) }
-    let position = source.resumption.checkpoint().flatMap { SourcePosition($0, fingerprint) }
+    let position = resumption?.checkpoint().flatMap { SourcePosition($0, fingerprint) }
     if case .peer(let id)? = position { lastID = id }
   }
 
@@ -89,17 +63,11 @@ private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLi
     super.advance()
   }
 
-  override func perform(_ action: RestartMachine.Action) {
-    switch action {
-    case .rest: break
-    case .wait(let due): wait(until: due)
-    case .begin: connect()
-    }
-  }
+  override func perform(_ action: RestartMachine.Action) { perform(action) { connect() } }
 
   private func connect() {
-    source.progress(.attempted)
-    let machine = PeerMachine(source.configuration, after: lastID, hasLostPosition: hasLostPosition, at: now)
+    context.progress(.attempted)
+    let machine = PeerMachine(driver.configuration, after: lastID, hasLostPosition: hasLostPosition, at: now)
     let link = PeerLink(machine, on: thread.loop, owner: self)
     self.link = link
     link.open()
@@ -108,21 +76,21 @@ private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLi
   // MARK: PeerLink.Owner
 
   func peerAnswered(after time: Duration) {
-    source.progress(.answered(status: 200, after: time))
-    tell(machine?.answered(at: now))
+    context.progress(.answered(status: 200, after: time))
+    report(machine?.answered(at: now))
   }
 
-  func peerSent(byteCount: Int) { source.progress(.received(byteCount: byteCount)) }
+  func peerSent(byteCount: Int) { context.progress(.received(byteCount: byteCount)) }
 
   func peerBrought(_ part: PeerMachine.Part) {
     guard isLive else { return }
     (lastID, unknownCount, hasLostPosition) = (part.lastID, 0, false)
-    tell(machine?.delivered())
+    report(machine?.delivered())
     var events = part.events
     if let loss = events.loss {
-      tell(.missed(loss, of: source.configuration.place))
+      report(.missed(loss, of: driver.configuration.place))
     } else if hasMissed {
-      tell(.current)
+      report(.current)
     }
     hasMissed = events.loss != nil
     events.checkpoint = SourcePosition.peer(lastID: part.lastID).checkpoint(fingerprint)
@@ -140,7 +108,6 @@ private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLi
         failure.sentence += "; the next attempt begins with the oldest event there"
       }
     }
-    tell(machine?.ended(failure, at: now))
-    advance()
+    conclude(failure)
   }
 }

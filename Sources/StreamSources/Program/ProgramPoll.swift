@@ -6,15 +6,9 @@ import StreamRuntime
 ///
 /// The runs have the schedule of a poll (`PollMachine`): slots that are `every` apart, one run for those that passed
 /// without demand, and the delays of `Backoff` after failures. A run is a failure if the program exits with another
-/// status than 0, outlasts `timeout`, or writes more than the limit. It is then ended as that of a `ProgramSource`.
-///
-/// For one subscription at a time, as a `ProgramSource`. Never completes.
-public struct ProgramPoll: Publisher, Sendable {
-  /// A batch of events, each its bytes.
-  public typealias Output = EventBatch
-  /// A failed run is reported and repeated.
-  public typealias Failure = Never
-
+/// status than 0, outlasts `timeout`, or writes more than the limit. It is then ended as that of a `ProgramSource`. A
+/// subscription with a checkpoint delivers only an output that differs from the last one; lines have no checkpoint.
+public struct ProgramPoll: SourceDriver {
   /// The events of a run.
   public enum Form: Sendable, Equatable {
     /// The whole output is one event, without the line end at its end and a byte order mark at its beginning, unless it
@@ -27,56 +21,33 @@ public struct ProgramPoll: Publisher, Sendable {
   }
 
   fileprivate let configuration: ProgramConfiguration
+  private let every: Duration
   fileprivate let form: Form
   fileprivate let timeout: Duration
-  fileprivate let thread: SourceThread
-  fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let memory: SourceMemory<PollMachine>
-  fileprivate let place: ProgramPlace
-  fileprivate let links: PollLinks
 
   /// - Parameters:
   ///   - every: the time from one run to the next; greater than zero.
   ///   - timeout: the time that a run may take.
-  ///   - phaseKey: determines the offset of the runs within the interval: a stream's name.
-  ///   - place: shared with the source that this one replaces, if any, as for a `ProgramSource`.
-  ///   - resumption: each subscription delivers only an output that differs from the last one, and each event has a
-  ///     checkpoint for later; nil: the first output is new. Lines have none.
-  ///   - admission: asked before each run; nil: demand is enough.
-  ///   - handover: continues the schedule of another process; nil: there is none.
-  ///   - refresh: makes the program run before the next slot.
-  ///   - succeeded: called on the source thread for each run that did not fail, before its event if it has one.
-  ///   - progress: called with each change that the source's counters record.
-  ///   - report: called with each failure, at the end of a series of failures, and with each line of standard error, on
-  ///     the source thread; must return promptly.
-  public init(
-    _ configuration: ProgramConfiguration, every: Duration, form: Form, timeout: Duration, phaseKey: String,
-    in place: ProgramPlace = ProgramPlace(), resumption: SourceResumption? = nil, admission: FetchAdmission? = nil,
-    handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(), on thread: SourceThread,
-    succeeded: @escaping @Sendable () -> Void = {}, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void
-  ) {
+  public init(_ configuration: ProgramConfiguration, every: Duration, form: Form, timeout: Duration) {
     precondition(every > .zero, "an interval must be greater than zero, it is \(every)")
-    (self.configuration, self.form, self.timeout) = (configuration, form, timeout)
-    (self.thread, self.report, self.place) = (thread, report, place)
-    links = PollLinks(
-      resumption: form == .lines ? nil : resumption, admission: admission, handover: handover, succeeded: succeeded,
-      progress: progress)
-    memory = SourceMemory(refresh) {
-      PollMachine(
-        every: every, retry: configuration.retry, phaseKey: phaseKey, seed: UInt64.random(in: 0...UInt64.max))
-    }
+    (self.configuration, self.every, self.form, self.timeout) = (configuration, every, form, timeout)
   }
 
-  /// Subscribes. Values are delivered on the source thread.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: PolledProgram(self, AnySubscriber(subscriber)))
+  /// Makes the subscriptions of one source.
+  public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
+    let memory = SourceMemory {
+      PollMachine(
+        every: every, retry: configuration.retry, phaseKey: context.name ?? configuration.name,
+        seed: UInt64.random(in: 0...UInt64.max))
+    }
+    return { PolledProgram(self, context, memory, $0) }
   }
 }
 
 /// A subscription: connects the machine to a program, whose output it collects.
 private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked Sendable {
-  private let source: ProgramPoll
+  private let driver: ProgramPoll
+  private let resumption: SourceResumption?
   private let fingerprint: BodyDigest
   /// The output of the run, if it is one event.
   private var output: [UInt8] = []
@@ -88,21 +59,22 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
   private var timeLeft = Duration.zero
   private var readSince = Duration.zero
 
-  init(_ source: ProgramPoll, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    splitter = LineSplitter(maximumBytes: source.configuration.maximumLineBytes)
+  init(
+    _ driver: ProgramPoll, _ context: SourceContext, _ memory: SourceMemory<PollMachine>,
+    _ down: AnySubscriber<EventBatch, Never>
+  ) {
+    let configuration = driver.configuration
+    (self.driver, resumption) = (driver, driver.form == .lines ? nil : context.resumption(.event))
+    splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes)
     let parts =
-      ["program", source.links.resumption?.pipeline ?? ""] + source.configuration.environment.keys.sorted() + [""]
-      + source.configuration.command
+      ["program", resumption?.pipeline ?? ""] + configuration.environment.keys.sorted() + [""] + configuration.command
     fingerprint = BodyDigest(parts: parts)
-    super.init(
-      source.configuration, in: source.place, on: source.thread, source.memory, progress: source.links.progress,
-      report: source.report, to: down)
+    super.init(configuration, context, memory, to: down)
   }
 
   override func begin() {
-    continueSchedule(source.links)
-    guard let kept = source.links.resumption?.checkpoint(),
+    continueSchedule()
+    guard let kept = resumption?.checkpoint(),
       case .poll(let digest, _, _)? = SourcePosition(kept, fingerprint)
     else { return }
     machine?.resume(nil, digest)
@@ -121,13 +93,13 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
   }
 
   override func perform(_ action: PollMachine.Action) {
-    perform(action, source.links) { [weak self] _ in self?.run() }
+    perform(action) { [weak self] _ in self?.run() }
   }
 
   private func run() {
     output = []
     splitter = LineSplitter(maximumBytes: configuration.maximumLineBytes, end: configuration.lineEnd)
-    timeLeft = source.timeout
+    timeLeft = driver.timeout
     start()
     watchTime()
   }
@@ -136,9 +108,9 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
     let bytes = output
     output = []
     watchTime()
-    conclude(answer(fault, bytes), source.links) { _, digest in
+    conclude(answer(fault, bytes)) { _, digest in
       var events: EventBatch = [bytes]
-      if source.links.resumption != nil, let digest {
+      if resumption != nil, let digest {
         events.checkpoint = SourcePosition.poll(digest, entityTag: nil, lastModified: nil).checkpoint(fingerprint)
       }
       return events
@@ -147,24 +119,24 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
 
   private func answer(_ fault: String?, _ bytes: [UInt8]) -> PollMachine.Answer {
     if let fault { return .failed(HTTPFailure(fault)) }
-    guard let machine, source.form != .lines, !bytes.isWhiteSpace else { return .nothing }
+    guard let machine, driver.form != .lines, !bytes.isWhiteSpace else { return .nothing }
     return machine.answer(nil, BodyDigest(bytes))
   }
 
   // MARK: The output
 
   /// A program of lines waits for demand. Of any other one the output is wanted when it begins, and bounded.
-  override var isRead: Bool { source.form != .lines || isWanted }
+  override var isRead: Bool { driver.form != .lines || isWanted }
 
   override func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) {
-    guard case .whole(let limit) = source.form else { return try unsafe takeLines(bytes, &splitter) }
+    guard case .whole(let limit) = driver.form else { return try unsafe takeLines(bytes, &splitter) }
     // Three bytes more for a byte order mark, and two for the line end.
     guard bytes.count <= limit + 5 - output.count else { throw tooLong(limit) }
     unsafe output.append(contentsOf: bytes)
   }
 
   override func takeEnd() throws(HTTPFailure) {
-    guard case .whole(let limit) = source.form else { return try takeLastLine(&splitter) }
+    guard case .whole(let limit) = driver.form else { return try takeLastLine(&splitter) }
     if output.starts(with: [0xEF, 0xBB, 0xBF]) { output.removeFirst(3) }
     if output.last == 0x0A {
       output.removeLast()
@@ -192,7 +164,7 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
       deadline = thread.loop.schedule(after: max(.zero, timeLeft)) { [weak self] in
         guard let self else { return }
         deadline = nil
-        fail("did not end within \(source.timeout.inWords) (timeout)")
+        fail("did not end within \(driver.timeout.inWords) (timeout)")
       }
     }
   }

@@ -34,20 +34,18 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
   @unchecked Sendable
 {
   let configuration: ProgramConfiguration
-  private let place: ProgramPlace
-  private let progress: @Sendable (SourceProgress) -> Void
+  private var place: ProgramPlace { context.place }
   /// The program of this subscription that runs.
   private var program: ChildProgram?
   /// The first error in the run, for which the program is ended; nil: none.
   private var fault: String?
 
   init(
-    _ configuration: ProgramConfiguration, in place: ProgramPlace, on thread: SourceThread,
-    _ memory: SourceMemory<Machine>, progress: @escaping @Sendable (SourceProgress) -> Void,
-    report: @escaping @Sendable (SourceReport) -> Void, to down: AnySubscriber<EventBatch, Never>
+    _ configuration: ProgramConfiguration, _ context: SourceContext, _ memory: SourceMemory<Machine>,
+    to down: AnySubscriber<EventBatch, Never>
   ) {
-    (self.configuration, self.place, self.progress) = (configuration, place, progress)
-    super.init(on: thread, memory, report: report, to: down)
+    self.configuration = configuration
+    super.init(context, memory, to: down)
   }
 
   // MARK: For the kinds of programs
@@ -68,7 +66,7 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
 
   /// Starts the program.
   final func start() {
-    progress(.attempted)
+    context.progress(.attempted)
     do throws(SystemError) {
       let program = try ChildProgram(configuration, on: thread, handler: self)
       (self.program, place.program) = (program, program)
@@ -118,7 +116,7 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
   // MARK: ChildProgram.Handler
 
   final func programWrote(_ bytes: UnsafeRawBufferPointer) {
-    progress(.received(byteCount: bytes.count))
+    context.progress(.received(byteCount: bytes.count))
     do throws(HTTPFailure) { try unsafe take(bytes) } catch { fail(error.sentence) }
     advance()
   }

@@ -31,8 +31,8 @@ final class UpstreamWebSocket: Transfer.Handler {
 
   private let configuration: WebSocketConfiguration
   private let offer: WebSocketOffer
-  private let place: WebSocketExaminer.Place
-  private var loop: EventLoop { place.thread.loop }
+  private let context: SourceContext
+  private var loop: EventLoop { context.thread.loop }
   private weak var owner: (any Owner)?
   private var phase = Phase.opening
   /// From the phase `open` on.
@@ -55,8 +55,8 @@ final class UpstreamWebSocket: Transfer.Handler {
   private var timer: (id: TimerID, due: Duration)?
   private var nextTurn: TimerID?
 
-  init(_ configuration: WebSocketConfiguration, in place: WebSocketExaminer.Place, owner: any Owner) {
-    (self.configuration, self.place, self.owner) = (configuration, place, owner)
+  init(_ configuration: WebSocketConfiguration, in context: SourceContext, owner: any Owner) {
+    (self.configuration, self.context, self.owner) = (configuration, context, owner)
     let nonce = (0..<16).map { _ in UInt8.random(in: 0...255) }
     offer = WebSocketOffer(nonce: nonce, subprotocols: configuration.subprotocols)
   }
@@ -69,8 +69,9 @@ final class UpstreamWebSocket: Transfer.Handler {
     request.secretsFollow = configuration.sendsSecrets
     // The process is ready when the upstream has answered.
     if let program = WebSocketConversation.program(for: configuration) {
-      examiner = try WebSocketExaminer(program, in: place, report: { [weak self] in self?.owner?.webSocketReports($0) })
-      {
+      examiner = try WebSocketExaminer(
+        program, in: context, report: { [weak self] in self?.owner?.webSocketReports($0) }
+      ) {
         [weak self] in self?.examined($0)
       }
     }

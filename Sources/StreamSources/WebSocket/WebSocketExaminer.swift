@@ -3,17 +3,8 @@ import StreamRuntime
 
 /// The process in which jq examines the messages of one WebSocket. Confined to the source thread.
 final class WebSocketExaminer: JQProcess.Owner {
-  /// Where the process comes from.
-  struct Place {
-    /// A program that calls `HelperProcess.runIfAsked` first.
-    var executable: String
-    /// The stream's name, in the process' environment, which other users cannot read.
-    var name: String
-    var thread: SourceThread
-  }
-
   private let program: String
-  private let place: Place
+  private let context: SourceContext
   private let completed: (Result<[WebSocketConversation.Verdict], HTTPFailure>) -> Void
   private let report: (SourceReport) -> Void
   private var process: JQProcess?
@@ -29,10 +20,10 @@ final class WebSocketExaminer: JQProcess.Owner {
   ///     more after a failure, or after `end`.
   ///   - report: called if the process has more rights than it should.
   init(
-    _ program: String, in place: Place, report: @escaping (SourceReport) -> Void,
+    _ program: String, in context: SourceContext, report: @escaping (SourceReport) -> Void,
     completed: @escaping (Result<[WebSocketConversation.Verdict], HTTPFailure>) -> Void
   ) throws(HTTPFailure) {
-    (self.program, self.place, self.completed, self.report) = (program, place, completed, report)
+    (self.program, self.context, self.completed, self.report) = (program, context, completed, report)
     do throws(SystemError) { try start() } catch { throw HTTPFailure("jq cannot be started: \(error)") }
   }
 
@@ -52,8 +43,8 @@ final class WebSocketExaminer: JQProcess.Owner {
   private func start() throws(SystemError) {
     (isReady, hasAnswered) = (false, false)
     let process = try JQProcess(
-      executable: place.executable, timePerEvent: JQWorker.timePerEvent, name: place.name,
-      transform: JQTransform(program: program), on: place.thread, owner: self)
+      executable: context.executable, timePerEvent: JQWorker.timePerEvent, name: context.name ?? "websocket",
+      transform: JQTransform(program: program), on: context.thread, owner: self)
     self.process = process
     process.send(questions)
   }

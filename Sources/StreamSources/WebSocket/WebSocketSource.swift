@@ -4,52 +4,18 @@ import StreamRuntime
 
 /// Receives the messages of a WebSocket, one event of each, and connects again when it ends.
 ///
-/// Each value is a batch: the messages of one read. One unit of demand is one batch. Without demand no connection is
-/// made, and an open one is not read, which slows its server down; after `pingEvery` without demand it is closed. Never
-/// completes. For one subscription at a time, such as a shared log's.
-public struct WebSocketSource: Publisher, Sendable {
-  /// A batch of events, each its bytes.
-  public typealias Output = EventBatch
-  /// A failed connection is reported and made again.
-  public typealias Failure = Never
-
+/// Each batch has the messages of one read. Without demand no connection is made, and an open one is not read, which slows
+/// its server down; after `pingEvery` without demand it is closed.
+public struct WebSocketSource: SourceDriver {
   fileprivate let configuration: WebSocketConfiguration
-  fileprivate let thread: SourceThread
-  fileprivate let place: WebSocketExaminer.Place
-  fileprivate let progress: @Sendable (SourceProgress) -> Void
-  fileprivate let report: @Sendable (SourceReport) -> Void
-  fileprivate let handover: SourceHandover?
-  fileprivate let memory: SourceMemory<RestartMachine>
 
-  /// - Parameters:
-  ///   - name: the stream's name, in the process' environment, which other users cannot read.
-  ///   - executable: a program that calls `HelperProcess.runIfAsked` first, for the jq programs of the configuration.
-  ///   - handover: continues the schedule of another process; nil: there is none.
-  ///   - refresh: makes the source connect before its next attempt is due.
-  ///   - progress: called with each change that the source's counters record.
-  ///   - report: called with each failure and at the end of a series of failures, on the source thread; must return
-  ///     promptly.
-  public init(
-    _ configuration: WebSocketConfiguration, name: String = "websocket", executable: String = "/proc/self/exe",
-    handover: SourceHandover? = nil, refresh: SourceRefresh = SourceRefresh(),
-    on thread: SourceThread, progress: @escaping @Sendable (SourceProgress) -> Void = { _ in },
-    report: @escaping @Sendable (SourceReport) -> Void
-  ) {
-    self.configuration = configuration
-    self.handover = handover
-    self.thread = thread
-    place = WebSocketExaminer.Place(executable: executable, name: name, thread: thread)
-    self.progress = progress
-    self.report = report
-    memory = SourceMemory(refresh) {
-      RestartMachine(
-        retry: configuration.request.retry, seed: UInt64.random(in: 0...UInt64.max), run: "the connection")
-    }
-  }
+  /// Each connection begins as configured.
+  public init(_ configuration: WebSocketConfiguration) { self.configuration = configuration }
 
-  /// Subscribes. Values are delivered on the source thread.
-  public func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    subscriber.receive(subscription: WebSocketSubscription(self, AnySubscriber(subscriber)))
+  /// Makes the subscriptions of one source.
+  public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
+    let memory = SourceMemory(retry: configuration.request.retry, run: "the connection")
+    return { WebSocketSubscription(self, context, memory, to: $0) }
   }
 }
 
@@ -57,20 +23,20 @@ public struct WebSocketSource: Publisher, Sendable {
 private final class WebSocketSubscription: SourceSubscription<RestartMachine>, UpstreamWebSocket.Owner,
   @unchecked Sendable
 {
-  private let source: WebSocketSource
+  private let driver: WebSocketSource
   private var socket: UpstreamWebSocket?
 
-  init(_ source: WebSocketSource, _ down: AnySubscriber<EventBatch, Never>) {
-    self.source = source
-    super.init(on: source.thread, source.memory, report: source.report, to: down)
+  init(
+    _ driver: WebSocketSource, _ context: SourceContext, _ memory: SourceMemory<RestartMachine>,
+    to down: AnySubscriber<EventBatch, Never>
+  ) {
+    self.driver = driver
+    super.init(context, memory, to: down)
   }
 
   override func begin() {
     if hasMissedEndOfRests { machine?.endRest(at: now) }
-    if let handover = source.handover {
-      machine?.resume(handover.former(), at: now)
-      thread.note(self, rests: machine?.rests == true)
-    }
+    continueSchedule()
   }
 
   override func retracted() {
@@ -93,20 +59,14 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
     super.advance()
   }
 
-  override func perform(_ action: RestartMachine.Action) {
-    switch action {
-    case .rest: break
-    case .wait(let due): wait(until: due)
-    case .begin: connect()
-    }
-  }
+  override func perform(_ action: RestartMachine.Action) { perform(action) { connect() } }
 
   private func connect() {
     do throws(HTTPFailure) {
       guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
-      let socket = UpstreamWebSocket(source.configuration, in: source.place, owner: self)
+      let socket = UpstreamWebSocket(driver.configuration, in: context, owner: self)
       self.socket = socket
-      try socket.open(with: client, progress: source.progress)
+      try socket.open(with: client, progress: context.progress)
     } catch {
       webSocketEnded(error)
     }
@@ -114,20 +74,17 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
 
   // MARK: UpstreamWebSocket.Owner
 
-  func webSocketWaits(_ reason: String) { tell(machine?.waits(reason)) }
+  func webSocketWaits(_ reason: String) { report(machine?.waits(reason)) }
 
-  func webSocketIsOpen() { tell(machine?.answered(at: now)) }
+  func webSocketIsOpen() { report(machine?.answered(at: now)) }
 
   func webSocketBrought(_ events: EventBatch) { give(events, nil) }
 
-  func webSocketReports(_ report: SourceReport) { tell(report) }
+  func webSocketReports(_ news: SourceReport) { report(news) }
 
   func webSocketEnded(_ failure: HTTPFailure?) {
     socket = nil
     cancelTimer()
-    tell(machine?.ended(failure, at: now))
-    thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
-    if let handover = source.handover, let machine { handover.changed(machine.schedule) }
-    advance()
+    conclude(failure)
   }
 }

@@ -114,6 +114,28 @@ extension Configuration.HTTPSettings: ConfigurationSection {
   }
 }
 
+extension Configuration.HTTPSettings {
+  var route: HTTPRoute {
+    switch proxy {
+    case .environment: .environment
+    case .none: .direct
+    case .server(let url, let login): .proxy(HTTPProxy(url: url, login: login.map { HTTPLogin($0) }))
+    }
+  }
+
+  /// - Parameter serverName: as in `HTTPTrust`.
+  func trust(serverName: String?) -> HTTPTrust {
+    let identity = identity.map {
+      HTTPIdentity(certificate: $0.certificate, key: $0.key, passphrase: $0.passphrase?.content)
+    }
+    return HTTPTrust(authorities: authorities, identity: identity, serverName: serverName)
+  }
+}
+
+extension HTTPLogin {
+  init(_ login: Configuration.Login) { self.init(user: login.user, password: login.password.content) }
+}
+
 extension Configuration.Upstreams: ConfigurationSection {
   static let keys: [ConfigurationKey<Self>] = [
     .init("max_per_host", \.maxPerHost, .count(1...1024)),

@@ -3,6 +3,7 @@ import HTTP
 import StreamProtocol
 import ReplayLog
 import StreamServer
+import StreamSources
 
 extension Configuration {
   /// `[streams.NAME]`: one source and its options.
@@ -13,8 +14,7 @@ extension Configuration {
     var description = ""
     /// MIME type of the events, ASCII, at most 255 bytes (RSocket gives its length one byte).
     var type = "application/json"
-    /// The source. Its initial value lets the other keys be checked if the source is absent.
-    var source = Source.timer(Timer())
+    var source = Source.initial
     /// A jq program for each event; `nil`: events stay unchanged.
     var jq: String?
     var distinct = Distinct.no
@@ -40,7 +40,7 @@ extension Configuration {
     var validate = Validation.no
     /// The maximum time without an event and a successful fetch, beyond which the stream is stale; `nil`: no limit.
     var expectEvery: Duration?
-    var retry = Retry()
+    var retry = Backoff()
     var keep = Keep.memory
     /// Whether local clients may map the events; not with `Keep.disk` and `Overflow.block`.
     var map = false
@@ -49,19 +49,13 @@ extension Configuration {
     var lead = true
     /// The rules for subscriptions: a client is admitted if any rule admits it. Never empty.
     var read = [AccessRules.Rule.anyone]
-    /// The rules for publishing, for `Source.publish`: a client is admitted if any rule admits it. Never empty; `nil`:
-    /// the daemon's own user and root.
+    /// The rules for publishing, if clients publish: a client is admitted if any rule admits it. Never empty; `nil`: the
+    /// daemon's own user and root.
     var write: [AccessRules.Rule]?
 
     /// The names of tokens that admit clients for subscriptions, and for publishing, in addition.
     var readers: [String] = []
     var writers: [String] = []
-
-    /// Whether its source is a poll whose pages must be JSON, for jq or as events of a JSON type.
-    var pollsJSON: Bool {
-      guard case .http(let http) = source, case .poll = http.fetching else { return false }
-      return jq != nil || hasJSONType
-    }
 
     /// Whether the type of its events is a JSON type.
     var hasJSONType: Bool { MediaType(type)?.isJSON == true }
@@ -122,24 +116,9 @@ extension Configuration {
     /// In a file: survives everything, except the last moments before a power failure.
     case disk
   }
-
-  /// The delays after failures of a source: exponential, from `first` up to `max`.
-  struct Retry: Sendable, Equatable {
-    var first = Duration.seconds(1)
-    /// The longest delay, not less than `first`.
-    var max = Duration.seconds(300)
-  }
 }
 
 extension Configuration.Stream {
-  /// The size limit of a response, or of one of its events, for the stream's source.
-  ///
-  /// A page that becomes an event unchanged must fit into the buffer: otherwise it would be dropped, and a server that
-  /// reports it as unchanged would never send it again.
-  func maxBodyBytes(_ http: Configuration.HTTP) -> Int {
-    if case .poll = http.fetching { maxPageBytes(http.maxBodyBytes) } else { http.maxBodyBytes ?? 8 << 20 }
-  }
-
   /// The size limit of a page, or of a program's output, that is one event.
   /// - Parameter limit: the configured limit.
   func maxPageBytes(_ limit: Int?) -> Int {
@@ -149,23 +128,7 @@ extension Configuration.Stream {
 
   /// The source's size limit if it exceeds the buffer's, as key and size; nil with jq, which may make smaller events.
   var sizeOverBuffer: (key: String, bytes: Int)? {
-    guard let limit = sourceEventLimit, limit.bytes > buffer.bytes, jq == nil else { return nil }
+    guard let limit = source.section.eventLimit, limit.bytes > buffer.bytes, jq == nil else { return nil }
     return limit
-  }
-
-  /// The source's size limit if it is set, as key and size.
-  var sourceEventLimit: (key: String, bytes: Int)? {
-    switch source {
-    case .http(let http): http.maxBodyBytes.map { ("http.max_body", $0) }
-    case .webSocket(let socket): socket.http.maxBodyBytes.map { ("websocket.max_body", $0) }
-    case .socket(let socket): socket.maxBodyBytes.map { ("socket.max_body", $0) }
-    case .serial(let serial): serial.maxBodyBytes.map { ("serial.max_body", $0) }
-    case .peer(let peer): peer.maxEventBytes.map { ("streamd.max_body", $0) }
-    case .exec(let exec):
-      exec.hasLines
-        ? exec.maxLineBytes.map { ("exec.max_line", $0) } : exec.maxBodyBytes.map { ("exec.max_body", $0) }
-    case .journal(let journal): journal.maxBodyBytes.map { ("journal.max_body", $0) }
-    case .timer, .streams, .publish: nil
-    }
   }
 }

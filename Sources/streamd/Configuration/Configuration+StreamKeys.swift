@@ -10,7 +10,7 @@ extension Configuration.Stream: ConfigurationSection {
       guard stream.share == .fleet, !stream.lead else { return }
       (table.context.readsSecrets, table.context.checksPrograms) = (false, false)
     },
-    .init(SourceKind.all.map(\.name), \.source, .feed) { $1 = $0.complete(SourceKind.read($0)) ?? $1 },
+    .init([], \.source, .feed, changes: { [$0.kind, $1.kind] }) { $1 = $0.complete(SourceKind.read($0)) ?? $1 },
     .init("description", \.description, .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }),
     .init("type", \.type, .mediaType),
     .init("validate", \.validate, .choice),
@@ -56,7 +56,7 @@ extension Configuration.Stream: ConfigurationSection {
     .init("read", \.read, each: .accessRule),
     .check { table, _ in checkReaders(table) },
     .init(["write"], \.write) { $1 = $0.values("write", .accessRule) },
-    .check { table, _ in checkPublishing(table) },
+    .check { table, _ in for kind in table.context.kinds { kind.check(table) } },
     .check { $1.checkSharing($0) },
   ]
 
@@ -91,16 +91,6 @@ extension Configuration.Stream: ConfigurationSection {
       lacking: ["read"])
   }
 
-  private static func checkPublishing(_ table: ConfigurationTable) {
-    guard table.holds("publish") else {
-      return table.refuse(
-        ["write"], onlyWith: "publish: no other source accepts values from clients", lacking: ["publish"])
-    }
-    for key in ["start", "linger", "retry"] where table.holds(key) {
-      table.addError("expected no \(key) with publish: clients may publish at any time", at: key)
-    }
-  }
-
   private func checkSharing(_ table: ConfigurationTable) {
     guard share == .fleet else {
       // After an error in `share`, its default must not cause another error.
@@ -117,31 +107,8 @@ extension Configuration.Stream: ConfigurationSection {
         "expected overflow = \"drop\" with share = \"fleet\": no stream waits for the clients of another host",
         at: "overflow")
     }
-    if case .timer(let timer) = source, timer.times != nil {
-      table.addError(
-        "expected no timer.times with share = \"fleet\": a stream of a fleet does not complete", at: "timer")
-    }
-    if source == .publish {
-      for key in ["distinct", "throttle"] where key == "distinct" ? distinct != .no : throttle != nil {
-        table.addError(
-          "expected no \(key) with publish and share = \"fleet\": it would apply to the values of each host alone",
-          at: key)
-      }
-    }
-    if case .streams = source {
-      table.addError(
-        "expected no share = \"fleet\" with of: each host makes the stream of its own copy of the others, which may be shared",
-        at: "share")
-    }
-    if let place = localPlace {
-      table.addError("expected no share = \"fleet\" with \(place): each host has its own", at: "share")
-    }
-    if case .peer = source {
-      table.addError(
-        "expected no share = \"fleet\" with streamd: the fleet has no record of events that the other streamd has lost; "
-          + "share the stream there, or let each host subscribe to it", at: "share")
-    }
-    if let (key, bytes) = sourceEventLimit, bytes > Configuration.maximumFleetEventBytes {
+    for (text, key) in source.section.sharingErrors(of: self) { table.addError(text, at: key) }
+    if let (key, bytes) = source.section.eventLimit, bytes > Configuration.maximumFleetEventBytes {
       table.addError(
         "expected \(key) of at most 32MiB with share = \"fleet\", got \(bytes) bytes: a larger event does not fit into a "
           + "record of the fleet", at: source.kind)
@@ -149,14 +116,18 @@ extension Configuration.Stream: ConfigurationSection {
   }
 }
 
-extension Configuration.Stream {
-  /// A place of this host alone from which the events come; nil: none.
-  private var localPlace: String? {
-    switch source {
-    case .serial: "serial"
-    case .journal: "journal"
-    case .socket(let socket): if case .tcp = socket.address { nil } else { "an address of unix or udp" }
-    default: nil
+extension [Configuration.Stream] {
+  /// The errors in places that only one stream can have, in the order of the streams, each with its key.
+  var placeErrors: [(stream: String, keys: [String], text: String)] {
+    var owners: [String: String] = [:]
+    return compactMap { stream in
+      guard let (place, key) = stream.source.section.exclusivePlace,
+        let owner = owners.updateValue(stream.name, forKey: place)
+      else { return nil }
+      let shown = ConfigurationNode.shown(owner)
+      return (
+        stream.name, [stream.source.kind, key], "expected another one than that of \(shown): one stream can have it"
+      )
     }
   }
 }
@@ -172,7 +143,7 @@ extension Configuration.Buffer: ConfigurationSection {
   ]
 }
 
-extension Configuration.Retry: ConfigurationSection {
+extension Backoff: ConfigurationSection {
   static let keys: [ConfigurationKey<Self>] = [
     .init("first", \.first, .duration()),
     .init("max", \.max, .duration()),
@@ -225,7 +196,7 @@ extension JQTransform {
     let streams = configuration.streams.compactMap { stream -> String? in
       var programs = [("jq", stream.jq), ("key", stream.programKey?.key)]
       if case .by(let program) = stream.distinct { programs.append(("distinct", program)) }
-      if case .webSocket(let socket) = stream.source { programs += socket.answers.map { ("answer", $0.with) } }
+      programs += stream.source.section.programs.map { ($0.key, $0.program) }
       let rounding = programs.filter { $0.1.map { JQTransform.roundsNumbers($0) } == true }.map(\.0)
       return rounding.isEmpty ? nil : "\(stream.name) (\(rounding.joined(separator: ", ")))"
     }

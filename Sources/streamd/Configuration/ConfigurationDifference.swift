@@ -12,23 +12,10 @@ struct ConfigurationDifference: Equatable {
     /// it, or a size limit has changed.
     var hasOtherFeed: Bool {
       !stream.changes(from: former, applyingAt: .feed).isEmpty || stream.receivedForm != former.receivedForm
-        || stream.programKey != former.programKey || stream.pollsJSON != former.pollsJSON
+        || stream.programKey != former.programKey
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
         || stream.share == .fleet && stream.buffer != former.buffer
-        // The batches of a journal have the size of the log.
-        || stream.source.kind == "journal" && stream.buffer != former.buffer
-        || Self.bodyLimit(of: stream) != Self.bodyLimit(of: former)
-    }
-
-    /// The size limit of a response or an output, which may depend on the buffer.
-    private static func bodyLimit(of stream: Configuration.Stream) -> Int? {
-      switch stream.source {
-      case .http(let http): stream.maxBodyBytes(http)
-      case .exec(let exec): exec.hasLines ? nil : stream.maxPageBytes(exec.maxBodyBytes)
-      case .socket(let socket): stream.maximumLineBytes(socket.maxBodyBytes)
-      case .serial(let serial): stream.maximumLineBytes(serial.maxBodyBytes)
-      case .timer, .webSocket, .peer, .journal, .streams, .publish: nil
-      }
+        || stream.source.section.limits(in: stream) != former.source.section.limits(in: former)
     }
 
     /// Whether the stream needs another log, because the place or the limits of its events, its keys, or the limits of

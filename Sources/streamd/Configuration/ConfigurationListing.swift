@@ -62,7 +62,7 @@ struct ConfigurationListing {
     case .boolean(let flag): return "\(flag)"
     case .array(let elements):
       let texts = elements.enumerated().map { index, element in
-        index > 0 && keys == ["exec", "command"] ? ConfigurationNode.quoted(hidden) : toml(element, at: keys)
+        SourceKind.hides(keys, at: index) ? ConfigurationNode.quoted(hidden) : toml(element, at: keys)
       }
       return "[\(texts.joined(separator: ", "))]"
     case .table(let members):
@@ -75,7 +75,7 @@ struct ConfigurationListing {
   /// The part of a text that is shown.
   private static func shown(_ text: String, at keys: [String]) -> String {
     if let table = keys.dropLast().last, ConfigurationTable.tablesOfNames.contains(table) { return hidden }
-    if keys.suffix(2) == ["send", "text"] || keys.suffix(2) == ["answer", "with"] { return hidden }
+    if SourceKind.hides(keys) { return hidden }
     switch keys.last {
     case "user", "send": return hidden
     case "url", "proxy":

@@ -37,16 +37,19 @@ struct ConfigurationSource: Sendable {
 
   /// Parses files that were already read: the main one, then drop-ins, which add streams, tokens, hosts and origins.
   ///
-  /// - Parameter unreadable: the errors of further drop-ins that cannot be read.
+  /// - Parameters:
+  ///   - unreadable: the errors of further drop-ins that cannot be read.
+  ///   - kinds: the kinds of sources.
   /// - Throws: these errors, and for each file, the first error in TOML's grammar, or else all errors in the content.
   static func parse(
     _ files: [ConfigurationText], unreadable: [String] = [],
     credentialsDirectory: String? = unsafe getenv("CREDENTIALS_DIRECTORY").map { unsafe String(cString: $0) },
-    checksPrograms: Bool = false, isTrial: Bool = false
+    checksPrograms: Bool = false, isTrial: Bool = false, kinds: [any SourceSection.Type] = SourceKind.all
   ) throws(ConfigurationErrors) -> ConfigurationSource {
     let unread = isTrial && credentialsDirectory == nil ? UnreadCredentials() : nil
     var context = ConfigurationContext(
       credentials: CredentialFolder(path: credentialsDirectory), checksPrograms: checksPrograms, unread: unread)
+    context.kinds = kinds
     var configuration = Configuration()
     var listing = ConfigurationListing()
     var sentences = unreadable

@@ -17,6 +17,8 @@ struct ConfigurationContext {
   var networkAddress: InternetAddress?
   /// The settings of streams with an HTTP source, unless they override them.
   var standardSettings = Configuration.HTTPSettings()
+  /// The kinds of sources, in the order in which messages list them.
+  var kinds = SourceKind.all
 }
 
 /// One table of the file during reading: records which keys were read, so that the others are refused.

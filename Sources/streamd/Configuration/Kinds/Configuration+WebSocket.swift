@@ -1,3 +1,5 @@
+import Events
+import Reactive
 import StreamSources
 
 extension Configuration {
@@ -20,9 +22,6 @@ extension Configuration {
     var pingEvery = Duration.seconds(30)
     /// `nil`: no limit.
     var idleTimeout: Duration?
-
-    /// Whether a process examines messages.
-    var needsJQ: Bool { !answers.isEmpty || messages.contains { $0.after != nil } }
 
     /// A text that is sent after an opening.
     struct Message: Sendable, Equatable {
@@ -49,7 +48,10 @@ extension Configuration {
   }
 }
 
-extension Configuration.WebSocket: ConfigurationSection {
+extension Configuration.WebSocket: SourceTable {
+  static let name = "websocket"
+  static let example = #"{ url = "wss://…" }"#
+
   static let keys: [ConfigurationKey<Self>] = [
     .init(["url"], \.http.url) { table, url in
       let text = Configuration.HTTP.readURL(
@@ -121,5 +123,46 @@ extension Configuration.WebSocket: ConfigurationSection {
       default: break
       }
     }
+  }
+}
+
+extension Configuration.WebSocket {
+  static func hides(_ keys: ArraySlice<String>, at index: Int?) -> Bool {
+    [["send", "text"], ["answer", "with"]].contains { keys.elementsEqual($0) }
+  }
+
+  var definition: [DefinitionField] {
+    var fields: [DefinitionField] = [("websocket.url", http.url)]
+    for message in messages {
+      fields += message.text.definition("websocket.send")
+      if let after = message.after { fields.append(("after", after)) }
+    }
+    fields += answers.flatMap { [("websocket.answer.to", $0.to), ("websocket.answer.with", $0.with)] }
+    fields += ignored.map { ("websocket.ignore", $0) }
+    fields += subprotocols.map { ("websocket.subprotocols", $0) }
+    if let heartbeat {
+      fields += heartbeat.text.definition("websocket.heartbeat.send")
+      fields.append(("websocket.heartbeat.every", heartbeat.every.definition))
+    }
+    return fields + http.requestDefinition
+  }
+
+  /// Four more for the process that examines messages.
+  var descriptorCount: Int { answers.isEmpty && !messages.contains { $0.after != nil } ? 6 : 10 }
+  var splitsTexts: Bool { http.split == .json }
+  var eventLimit: (key: String, bytes: Int)? { http.maxBodyBytes.map { ("websocket.max_body", $0) } }
+  var programs: [(key: String, program: String)] { answers.map { ("answer", $0.with) } }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    var configuration = WebSocketConfiguration(http.request(of: stream))
+    configuration.messages = messages.map { WebSocketMessage($0.text.content, after: $0.after) }
+    configuration.answers = answers.map { WebSocketAnswer(to: $0.to, with: $0.with) }
+    (configuration.ignored, configuration.subprotocols) = (Set(ignored), subprotocols)
+    configuration.decode = decode
+    configuration.heartbeat = heartbeat.map { ($0.text.content, $0.every) }
+    let texts = messages.map(\.text) + (heartbeat.map { [$0.text] } ?? [])
+    configuration.messagesArePublic = texts.allSatisfy { if case .plain = $0 { true } else { false } }
+    (configuration.pingEvery, configuration.idleTimeout) = (pingEvery, idleTimeout)
+    return Source(WebSocketSource(configuration), in: context.source).eraseToAnyPublisher()
   }
 }

@@ -1,3 +1,6 @@
+import Events
+import Reactive
+import ReplayLog
 import StreamRuntime
 import StreamSources
 
@@ -60,7 +63,10 @@ extension Configuration {
   }
 }
 
-extension Configuration.Socket: ConfigurationSection {
+extension Configuration.Socket: SourceTable {
+  static let name = "socket"
+  static let example = #"{ address = "tcp:HOST:PORT" }"#
+
   static let keys: [ConfigurationKey<Self>] = [
     .init(required: "address", suchAs: "address = \"tcp:localhost:2947\"", \.address, .socketAddress),
     .init("tls", \.tls, .flag),
@@ -104,7 +110,10 @@ extension Configuration.Socket: ConfigurationSection {
   }
 }
 
-extension Configuration.Serial: ConfigurationSection {
+extension Configuration.Serial: SourceTable {
+  static let name = "serial"
+  static let example = #"{ device = "/dev/ttyUSB0", baud = 9600 }"#
+
   static let keys: [ConfigurationKey<Self>] = [
     .init(required: "device", suchAs: "device = \"/dev/ttyUSB0\"", \.settings.device, .path(upTo: 4095)),
     .init("baud", \.settings.baud, .count(1...Int.max)),
@@ -123,25 +132,74 @@ extension Configuration.Serial: ConfigurationSection {
   ]
 }
 
-extension [Configuration.Stream] {
-  /// The errors in places that only one stream can have, in the order of the streams, each with its key.
-  var placeErrors: [(stream: String, keys: [String], text: String)] {
-    var owners: [String: String] = [:]
-    return compactMap { stream in
-      let (place, keys): (String, [String])
-      switch stream.source {
-      case .serial(let serial): (place, keys) = (serial.settings.device, ["serial", "device"])
-      case .socket(let socket):
-        guard case .udp(let address) = socket.address, !address.isMulticast else { return nil }
-        // `::` includes IPv4.
-        (place, keys) = (socket.address.text.replacing("udp:[::]:", with: "udp:0.0.0.0:"), ["socket", "address"])
-      default: return nil
+extension Configuration.Socket {
+  var definition: [DefinitionField] {
+    var fields: [DefinitionField] = [("socket.address", address.text)]
+    fields += messages.flatMap { $0.definition("socket.send") }
+    if let end { fields.append(("socket.end", end)) }
+    if let split { fields.append(("socket.split", split.rawValue)) }
+    if let maxBodyBytes, maxBodyBytes != 1 << 20 { fields.append(("socket.max_body", "\(maxBodyBytes)")) }
+    return fields
+  }
+
+  var descriptorCount: Int { 6 }
+  var splitsTexts: Bool { split == .json }
+  var eventLimit: (key: String, bytes: Int)? { maxBodyBytes.map { ("socket.max_body", $0) } }
+  func limits(in stream: Configuration.Stream) -> [Int] { [stream.maxLineBytes(maxBodyBytes)] }
+
+  var exclusivePlace: (place: String, key: String)? {
+    guard case .udp(let udp) = address, !udp.isMulticast else { return nil }
+    // `::` includes IPv4.
+    return (address.text.replacing("udp:[::]:", with: "udp:0.0.0.0:"), "address")
+  }
+
+  func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] {
+    if case .tcp = address { [] } else { localError("an address of unix or udp") }
+  }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    let place: LinePlace =
+      switch address {
+      case .tcp(let host, let port):
+        .tcp(host: host, port: port, tls: tls ? settings.trust(serverName: serverName) : nil)
+      case .unix(let path): .unix(path)
+      case .udp(let address): .udp(address)
       }
-      guard let owner = owners.updateValue(stream.name, forKey: place) else { return nil }
-      return (
-        stream.name, keys, "expected another one than that of \(ConfigurationNode.shown(owner)): one stream can have it"
-      )
-    }
+    var lines = LineConfiguration(place, messages, end, maxBodyBytes, in: stream)
+    (lines.hasLines, lines.isTelnet, lines.idleTimeout) = (hasLines, isTelnet, idleTimeout)
+    return Source(LineSource(lines), in: context.source).eraseToAnyPublisher()
+  }
+}
+
+extension Configuration.Serial {
+  var definition: [DefinitionField] { [("serial.device", settings.device)] + (end.map { [("serial.end", $0)] } ?? []) }
+  var descriptorCount: Int { 1 }
+  var eventLimit: (key: String, bytes: Int)? { maxBodyBytes.map { ("serial.max_body", $0) } }
+  func limits(in stream: Configuration.Stream) -> [Int] { [stream.maxLineBytes(maxBodyBytes)] }
+  var exclusivePlace: (place: String, key: String)? { (settings.device, "device") }
+  func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] { localError("serial") }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    let lines = LineConfiguration(.serial(settings), messages, end, maxBodyBytes, in: stream)
+    return Source(LineSource(lines), in: context.source).eraseToAnyPublisher()
+  }
+}
+
+extension LineConfiguration {
+  fileprivate init(
+    _ place: LinePlace, _ messages: [Configuration.NamedValue.Value], _ end: String?, _ limit: Int?,
+    in stream: Configuration.Stream
+  ) {
+    self.init(place)
+    (self.messages, lineEnd, retry) = (messages.map(\.content), LineEnd(of: end), stream.retry)
+    maximumEventBytes = stream.maxLineBytes(limit)
+  }
+}
+
+extension Configuration.Stream {
+  /// - Parameter limit: the configured one; nil: 1 MiB, or what the buffer can hold.
+  fileprivate func maxLineBytes(_ limit: Int?) -> Int {
+    limit ?? min(1 << 20, jq == nil ? EventLog.Limits(buffer).maximumEventBytes : .max)
   }
 }
 

@@ -1,9 +1,10 @@
 import Events
+import Reactive
 import StreamProtocol
 
 extension Configuration {
   /// The source of a derived stream: other streams of the configuration, its bases.
-  struct Derived: Sendable, Equatable {
+  struct Derived: SourceSection {
     /// The names of 1 to 16 streams, each once.
     var bases: [String]
     /// The filter of the bases' events; `nil`: all pass.
@@ -18,6 +19,8 @@ extension Configuration {
 }
 
 extension Configuration.Derived {
+  static let name = "of"
+
   /// Reads `of` and `where` of a stream.
   /// - Returns: `nil` when `of` is absent or, after recording an error, invalid.
   static func read(_ table: ConfigurationTable) -> Self? {
@@ -37,6 +40,23 @@ extension Configuration.Derived {
       table.addError("expected no retry with of: reading another stream does not fail", at: "retry")
     }
     return bases.isEmpty || table.isFaulty("of") ? nil : Self(bases: bases, filter: filter)
+  }
+
+  var definition: [DefinitionField] {
+    bases.map { ("of", $0) } + (filter.map { [("where", String(decoding: $0.json, as: UTF8.self))] } ?? [])
+  }
+
+  var descriptorCount: Int { 0 }
+  var hasUpstream: Bool { false }
+
+  func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] {
+    let text =
+      "expected no share = \"fleet\" with of: each host makes the stream of its own copy of the others, which may be shared"
+    return [(text, "share")]
+  }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    context.derived(bases, filter)
   }
 }
 
@@ -196,5 +216,5 @@ extension [Configuration.Stream] {
 
 extension Configuration.Stream {
   /// The names of the streams from which this one is derived.
-  var bases: [String] { if case .streams(let derived) = source { derived.bases } else { [] } }
+  var bases: [String] { source.section.bases }
 }

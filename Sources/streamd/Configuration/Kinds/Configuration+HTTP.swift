@@ -1,3 +1,8 @@
+import Events
+import Fleet
+import HTTP
+import Reactive
+import StreamProtocol
 import StreamSources
 
 extension Configuration {
@@ -10,7 +15,7 @@ extension Configuration {
     /// The time limit of one whole transfer; for a streaming response, of its head.
     var timeout = Duration.seconds(30)
     /// Maximum bytes of one response, or of one event of a streaming response, after decompression; more is a failed
-    /// fetch. `nil`: see `Configuration.Stream.maxBodyBytes(_:)`.
+    /// fetch. `nil`: see `bodyLimit(in:)`.
     var maxBodyBytes: Int?
     /// The form of the event that a server-sent event becomes; only for responses with such events.
     var eventForm = ServerSentEventForm.data
@@ -54,7 +59,10 @@ extension Configuration {
   }
 }
 
-extension Configuration.HTTP: ConfigurationSection {
+extension Configuration.HTTP: SourceTable {
+  static let name = "http"
+  static let example = #"{ url = "https://…", every = "1m" }"#
+
   static let keys: [ConfigurationKey<Self>] =
     [
       .init(["url"], \.url) { $1 = $0.complete(readURL($0)) ?? $1 },
@@ -169,6 +177,96 @@ extension Configuration.HTTP: ConfigurationSection {
     } else if let way = ways.first, let header {
       table.addError("expected \(way) or the header \(header.name), got both", at: way)
     }
+  }
+}
+
+extension Configuration.HTTP {
+  var definition: [DefinitionField] {
+    var fields: [DefinitionField] = [("http.url", url)]
+    switch fetching {
+    case .poll(let every): fields.append(("http.every", every.definition))
+    case .stream(let format, _): fields.append(("http.stream", format.rawValue))
+    }
+    if let end { fields.append(("http.end", end)) }
+    if eventForm != .data { fields.append(("http.sse", eventForm.rawValue)) }
+    return fields + requestDefinition
+  }
+
+  /// The definition of the request, besides its URL.
+  var requestDefinition: [DefinitionField] {
+    var fields: [DefinitionField] = []
+    if let maxBodyBytes, maxBodyBytes != 8 << 20 { fields.append(("http.max_body", "\(maxBodyBytes)")) }
+    fields += headers.definition("http.headers") + query.definition("http.query")
+    switch authorization {
+    case .bearer(let token): fields.append(("http.bearer", token.name))
+    case .basic(let login):
+      fields += [("http.basic.user", login.user), ("http.basic.password", login.password.name)]
+    case nil: break
+    }
+    if let unixSocket { fields.append(("http.unix_socket", unixSocket)) }
+    if let agent = settings.userAgent { fields.append(("http.user_agent", agent)) }
+    if settings.redirects != .sameOrigin { fields.append(("http.redirects", settings.redirects.rawValue)) }
+    return fields
+  }
+
+  var descriptorCount: Int { 6 }
+  var fleetKind: FleetMachine.Stream.Kind { if case .poll = fetching { .poll } else { .continuous } }
+  var splitsTexts: Bool { split == .json }
+  var eventLimit: (key: String, bytes: Int)? { maxBodyBytes.map { ("http.max_body", $0) } }
+
+  func limits(in stream: Configuration.Stream) -> [Int] { [bodyLimit(in: stream), pollsJSON(in: stream) ? 1 : 0] }
+
+  /// The size limit of a response, or of one of its events.
+  ///
+  /// A page that becomes an event unchanged must fit into the buffer: otherwise it would be dropped, and a server that
+  /// reports it as unchanged would never send it again.
+  private func bodyLimit(in stream: Configuration.Stream) -> Int {
+    if case .poll = fetching { stream.maxPageBytes(maxBodyBytes) } else { maxBodyBytes ?? 8 << 20 }
+  }
+
+  /// Whether it polls pages that must be JSON, for jq or as events of a JSON type.
+  private func pollsJSON(in stream: Configuration.Stream) -> Bool {
+    if case .poll = fetching { stream.jq != nil || stream.hasJSONType } else { false }
+  }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    let request = request(of: stream)
+    switch fetching {
+    case .poll(let every):
+      let poll = HTTPPoll(request, every: every, isJSON: pollsJSON(in: stream))
+      return Source(poll, in: context.source).eraseToAnyPublisher()
+    case .stream(let format, let idleTimeout):
+      let stream = HTTPStream(
+        request, format: format, form: eventForm, lineEnd: LineEnd(of: end), idleTimeout: idleTimeout)
+      return Source(stream, in: context.source).eraseToAnyPublisher()
+    }
+  }
+
+  /// The request as the source makes it.
+  func request(of stream: Configuration.Stream) -> HTTPConfiguration {
+    var request = HTTPConfiguration(
+      url: url, timeout: timeout, maximumBodyBytes: bodyLimit(in: stream),
+      headers: headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
+      query: query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
+      unixSocket: unixSocket, route: settings.route, trust: settings.trust(serverName: serverName),
+      redirects: settings.redirects, retry: stream.retry,
+      userAgent: settings.userAgent ?? "streamd/\(Version.current)")
+    request.content = stream.sourceContent
+    switch authorization {
+    case .bearer(let token): request.bearer = token.content
+    case .basic(let login): request.login = HTTPLogin(login)
+    case nil: break
+    }
+    return request
+  }
+}
+
+extension Configuration.Stream {
+  /// What a body is meant to be. One in the charset of the stream's own type stays as it is.
+  fileprivate var sourceContent: HTTPContent {
+    if jq != nil || hasJSONType { return .json }
+    guard let type = MediaType(type), type.name.hasPrefix("text/") else { return .any }
+    return [nil, "utf-8"].contains(type.charset) ? .text : .any
   }
 }
 

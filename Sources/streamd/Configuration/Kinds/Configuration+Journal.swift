@@ -1,4 +1,6 @@
+import Events
 import FoundationEssentials
+import Reactive
 import StreamSources
 
 extension Configuration {
@@ -15,7 +17,10 @@ extension Configuration {
   }
 }
 
-extension Configuration.JournalEntries: ConfigurationSection {
+extension Configuration.JournalEntries: SourceTable {
+  static let name = "journal"
+  static let example = #"{ match = ["_SYSTEMD_UNIT=NAME.service"] }"#
+
   static let keys: [ConfigurationKey<Self>] = [
     .init(["match"], \.matches) { table, matches in
       let given = table.values("match", .journalMatch, mayBeEmpty: false).map { $0.flatMap(\.self) }
@@ -26,6 +31,39 @@ extension Configuration.JournalEntries: ConfigurationSection {
     .init("directory", \.directory, .path(upTo: 1024)),
     .init("max_body", \.maxBodyBytes, .size(1...1 << 30)),
   ]
+}
+
+extension Configuration.JournalEntries {
+  var definition: [DefinitionField] {
+    var fields: [DefinitionField] = [("journal", "true")] + matches.map { ("journal.match", $0) }
+    if let directory { fields.append(("journal.directory", directory)) }
+    if let maxBodyBytes, maxBodyBytes != 8 << 20 { fields.append(("journal.max_body", "\(maxBodyBytes)")) }
+    return fields
+  }
+
+  var descriptorCount: Int { 4 }
+  var isJSON: Bool { true }
+  var countsMissed: Bool { true }
+  var eventLimit: (key: String, bytes: Int)? { maxBodyBytes.map { ("journal.max_body", $0) } }
+  func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] { localError("journal") }
+
+  /// Its batches have the size of the log.
+  func limits(in stream: Configuration.Stream) -> [Int] { [stream.buffer.events, stream.buffer.bytes] }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    Source(JournalSource(JournalConfiguration(self, of: stream)), in: context.source).eraseToAnyPublisher()
+  }
+}
+
+extension JournalConfiguration {
+  init(_ journal: Configuration.JournalEntries, of stream: Configuration.Stream) {
+    self.init(
+      directory: journal.directory, matches: journal.matches, beginning: journal.since,
+      maximumEventBytes: stream.maxPageBytes(journal.maxBodyBytes), retry: stream.retry)
+    // The log stores a batch as a whole, with its position. A program can make many events of each entry.
+    batchEvents = stream.jq == nil ? min(batchEvents, max(1, stream.buffer.events / 4)) : 1
+    batchBytes = min(batchBytes, stream.buffer.bytes / 4)
+  }
 }
 
 extension ConfigurationShape where Value == [String] {

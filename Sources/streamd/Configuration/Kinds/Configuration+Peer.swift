@@ -1,3 +1,5 @@
+import Events
+import Reactive
 import StreamProtocol
 import StreamRuntime
 import StreamSources
@@ -18,7 +20,10 @@ extension Configuration {
   }
 }
 
-extension Configuration.Peer: ConfigurationSection {
+extension Configuration.Peer: SourceTable {
+  static let name = "streamd"
+  static let example = #"{ address = "unix:PATH" }"#
+
   static let keys: [ConfigurationKey<Self>] = [
     .init(required: "address", suchAs: "address = \"unix:/run/other/streamd.sock\"", \.address, .peerAddress),
     .init("stream", \.stream, .streamName),
@@ -56,6 +61,44 @@ extension Configuration.Peer: ConfigurationSection {
       }
       return isOwn ? "server.listen" : nil
     }
+  }
+}
+
+extension Configuration.Peer {
+  var definition: [DefinitionField] {
+    var fields: [DefinitionField] = [("streamd.address", "\(address)")]
+    if let stream { fields.append(("streamd.stream", stream)) }
+    if let filter { fields.append(("streamd.where", String(decoding: filter.json, as: UTF8.self))) }
+    if let token { fields.append(("streamd.token", token.name)) }
+    if let maxEventBytes, maxEventBytes != 8 << 20 { fields.append(("streamd.max_body", "\(maxEventBytes)")) }
+    return fields
+  }
+
+  var descriptorCount: Int { 3 }
+  var countsMissed: Bool { true }
+  var eventLimit: (key: String, bytes: Int)? { maxEventBytes.map { ("streamd.max_body", $0) } }
+
+  func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] {
+    let text =
+      "expected no share = \"fleet\" with streamd: the fleet has no record of events that the other streamd has lost; "
+      + "share the stream there, or let each host subscribe to it"
+    return [(text, "share")]
+  }
+
+  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+    Source(PeerSource(PeerConfiguration(self, of: stream)), in: context.source).eraseToAnyPublisher()
+  }
+}
+
+extension PeerConfiguration {
+  init(_ peer: Configuration.Peer, of stream: Configuration.Stream) {
+    self.init(address: peer.address, stream: peer.stream ?? stream.name)
+    (filter, token) = (peer.filter, peer.token?.content)
+    maximumEventBytes = peer.maxEventBytes ?? maximumEventBytes
+    // As for derived streams: a batch that fits into the log is stored as a whole, with its position.
+    batchLimit.events = min(batchLimit.events, max(1, stream.buffer.events / 4))
+    batchLimit.bytes = min(batchLimit.bytes, stream.buffer.bytes / 4)
+    retry = stream.retry
   }
 }
 

@@ -1,0 +1,46 @@
+import Events
+import Reactive
+import StreamRuntime
+
+/// What a poll of a page and one of a program have in common, besides their machine.
+extension SourceSubscription where Machine == PollMachine {
+  /// Continues the schedule of another process.
+  func continueSchedule() {
+    guard let handover = context.handover else { return }
+    machine?.resume(handover.former(), at: now)
+    thread.note(self, rests: machine?.rests == true)
+  }
+
+  /// Performs an action; calls `fetch` once the fetch is admitted.
+  func perform(_ action: PollMachine.Action, fetch: @escaping @Sendable (Validators?) -> Void) {
+    switch action {
+    case .rest: break
+    case .wait(let due):
+      context.progress(.scheduled(after: due - now))
+      wait(until: due)
+    case .fetch(let validators):
+      guard let admission = context.admission else { return fetch(validators) }
+      admission { [weak self] isWanted in
+        guard let self else { return }
+        thread.loop.assertOnLoop()
+        guard isLive else { return }
+        if isWanted { return fetch(validators) }
+        machine?.retract()
+        machine?.withdraw(at: now)
+        advance()
+      }
+    }
+  }
+
+  /// Takes the result of a fetch, and then gives its event.
+  func conclude(_ answer: PollMachine.Answer, event: (Validators?, BodyDigest?) -> EventBatch) {
+    let news = machine?.receive(answer, at: now)
+    report(news)
+    if case .failing = news {} else { context.succeeded() }
+    let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
+    thread.note(self, rests: asksForRest)
+    if let handover = context.handover, let machine { handover.changed(machine.schedule) }
+    if case .event(let validators, let digest) = answer { give(event(validators, digest)) }
+    advance()
+  }
+}

@@ -1,0 +1,36 @@
+import Reactive
+import StreamRuntime
+
+/// What sources have in common that begin a run again when it ends.
+extension SourceMemory where Machine == RestartMachine {
+  /// - Parameter run: what a run is, for reports.
+  convenience init(retry: Backoff, run: String = "the response") {
+    self.init { RestartMachine(retry: retry, seed: UInt64.random(in: 0...UInt64.max), run: run) }
+  }
+}
+
+extension SourceSubscription where Machine == RestartMachine {
+  /// Continues the schedule of another process.
+  func continueSchedule() {
+    guard let handover = context.handover else { return }
+    machine?.resume(handover.former(), at: now)
+    thread.note(self, rests: machine?.rests == true)
+  }
+
+  /// Performs an action; `begin` begins a run.
+  func perform(_ action: RestartMachine.Action, begin: () -> Void) {
+    switch action {
+    case .rest: break
+    case .wait(let due): wait(until: due)
+    case .begin: begin()
+    }
+  }
+
+  /// Takes the end of a run.
+  func conclude(_ failure: HTTPFailure?) {
+    report(machine?.ended(failure, at: now))
+    thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
+    if let handover = context.handover, let machine { handover.changed(machine.schedule) }
+    advance()
+  }
+}
