@@ -211,11 +211,18 @@ final class LogStore {
   /// are only in such a log: none may be appended to it, and the file that it replaces must not be removed.
   ///
   /// - Returns: false if the manager is late. Later calls then do not wait, until `finish`.
-  @discardableResult func confirm() -> Bool {
+  @discardableResult private func confirm() -> Bool {
     guard isStoring else { return true }
     isStoring = !manager.flush(within: isManagerLate ? .zero : Self.storeTime)
     if isStoring { isManagerLate = true }
     return !isStoring
+  }
+
+  /// Returns when the logs that were made may be used: the service manager has received them, unless it is late, and the
+  /// disk has their ids. A kill would otherwise lose events, or the next log of a stream could assign the same ids.
+  func secure() {
+    confirm()
+    folder.flushIDs()
   }
 
   private func release(stored name: String?) {
@@ -228,10 +235,9 @@ final class LogStore {
   /// reload.
   func finish() {
     folder.releaseFormer()
-    folder.flushIDs()
     for held in held.values { release(held) }
     held = [:]
-    confirm()
+    secure()
     if isManagerLate {
       isManagerLate = false
       journal.write(

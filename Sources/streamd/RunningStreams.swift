@@ -165,7 +165,7 @@ final class RunningStreams: @unchecked Sendable {
     var made: [(Configuration.Stream, LogStore.StoredLog)] = []
     do {
       for stream in streams { made.append((stream, try logs.log(of: stream))) }
-      logs.confirm()
+      logs.secure()
     } catch {
       for (stream, _) in made { logs.forget(stream.name) }
       throw error

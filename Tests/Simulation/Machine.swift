@@ -216,7 +216,7 @@ final class Machine {
       }
       added.append((specification, kept))
     }
-    logs.confirm()
+    logs.secure()
     let renewed = difference.renewed(besides: replaced)
     let otherFeeds = replaced.union(renewed.map(\.name))
     let changes = difference.changed.compactMap { change in
