@@ -71,15 +71,15 @@ let package = Package(
       name: "CVersion", path: "Sources/C/CVersion",
       cSettings: Context.environment["STREAMD_COMMIT"].map { [.define("STREAMD_COMMIT", to: "\"\($0)\"")] } ?? []),
 
-    // In the order in which data passes; arrows point up only.
+    // A target depends only on targets above it, or on those of Sources/C.
     .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings + optimisedInGate),
     .target(name: "Reactive", swiftSettings: librarySettings + optimisedInGate),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", swiftSettings: strictSettings),
+    .target(name: "Events", swiftSettings: strictSettings + optimised),
     .target(name: "StreamProtocol", dependencies: ["CVersion", "Events"], swiftSettings: strictSettings),
     .target(name: "TaggedFields", swiftSettings: strictSettings + optimised),
-    .target(name: "Events", swiftSettings: strictSettings + optimised),
     .target(
       name: "Fleet", dependencies: ["CChecksum", "Events", "TaggedFields"], swiftSettings: strictSettings + optimised),
     .target(

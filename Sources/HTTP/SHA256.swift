@@ -1,5 +1,5 @@
-/// Returns the SHA-256 digest of a message, 32 bytes. For tags and content security policies of the server's own
-/// documents, which are short. Source: FIPS 180-4.
+/// Returns the SHA-256 digest of a message, 32 bytes. For short messages that are few: the server's page, tokens, and the
+/// definitions of streams and keys. Source: FIPS 180-4.
 public func sha256(_ message: [UInt8]) -> [UInt8] {
   var padded = message
   padded.append(0x80)

@@ -166,7 +166,7 @@ struct RestartMachine: TransferMachine, RunMachine {
   /// - Parameter failure: nil for a regular end, which is still a failure if the response had no event and lasted less
   ///   than `healthyTime`.
   /// - Returns: the report for the operator.
-  mutating func ended(_ failure: HTTPFailure?, at now: Duration) -> SourceReport? {
+  mutating func ended(_ failure: SourceFailure?, at now: Duration) -> SourceReport? {
     if case .running(let since, let answeredAt, let hasDelivered) = phase {
       let isHealthy = hasDelivered || answeredAt.map { now - $0 >= Self.healthyTime } == true
       if isHealthy { failures = 0 }
@@ -177,7 +177,7 @@ struct RestartMachine: TransferMachine, RunMachine {
         return waits("the server has asked for \(serversPause.inWords) before the next request (retry)")
       }
     }
-    let failure = failure ?? HTTPFailure("\(run) ended without an event")
+    let failure = failure ?? SourceFailure("\(run) ended without an event")
     return fail(failure.sentence, retryAfter: failure.retryAfter, at: now)
   }
 

@@ -27,7 +27,7 @@ extension SourceSubscription where Machine == RestartMachine {
   }
 
   /// Takes the end of a run.
-  func conclude(_ failure: HTTPFailure?) {
+  func conclude(_ failure: SourceFailure?) {
     report(machine?.ended(failure, at: now))
     thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
     if let handover = context.handover, let machine { handover.changed(machine.schedule) }

@@ -88,7 +88,7 @@ import Testing
   @Test func aHeadCanBeRefused() async throws {
     try await withSourceThread { thread in
       let url = upstream.url("/announce/\(key)?bytes=100000000000")
-      let fetched = try await thread.fetch(url, plan: .refuse(HTTPFailure("no")))
+      let fetched = try await thread.fetch(url, plan: .refuse(SourceFailure("no")))
       #expect(fetched.failure == "no")
       #expect(fetched.body.isEmpty)
     }
@@ -108,7 +108,7 @@ import Testing
     ("http://h:99999/", "not a valid URL"), ("gopher://user:secret@h/", "not an http or https URL"),
   ])
   func anInvalidURLIsRefusedWithoutRepeatingIt(text: String, sentence: String) {
-    #expect(throws: HTTPFailure(sentence)) { _ = try HTTPURL(text) }
+    #expect(throws: SourceFailure(sentence)) { _ = try HTTPURL(text) }
   }
 
   @Test func aURLIsParsed() throws {

@@ -22,7 +22,7 @@ func withSourceThread<R>(
 
 /// The result of one transfer.
 struct Fetched: Sendable {
-  var result: Result<UpstreamResponse, HTTPFailure>
+  var result: Result<UpstreamResponse, SourceFailure>
   var heads = 0
   var pieces = 0
   var waits: [String] = []
@@ -38,7 +38,7 @@ struct Fetched: Sendable {
 
 /// Takes a complete response; optionally pauses at each piece and resumes in the next turn.
 final class Collector: Transfer.Handler {
-  var fetched = Fetched(result: .failure(HTTPFailure("nothing yet")), body: [])
+  var fetched = Fetched(result: .failure(SourceFailure("nothing yet")), body: [])
   var transfer: Transfer?
   let plan: Transfer.Plan
   let pausing: EventLoop?
@@ -70,7 +70,7 @@ final class Collector: Transfer.Handler {
     return .next
   }
 
-  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
     fetched.result = result
     done(fetched)
     transfer = nil
@@ -87,7 +87,7 @@ extension SourceThread {
     request.timeout = hangTime
     change(&request)
     let final = request
-    let refusal: HTTPFailure? = if case .refuse(let failure) = plan { failure } else { nil }
+    let refusal: SourceFailure? = if case .refuse(let failure) = plan { failure } else { nil }
     let isTaken = if case .take = plan { true } else { false }
     return await withCheckedContinuation { continuation in
       loop.execute { [self] in

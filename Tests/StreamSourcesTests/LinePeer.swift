@@ -23,11 +23,11 @@ final class LinePeer: Sendable {
       try await eventually({
         var count = rest.withUnsafeBytes { Glibc.send(socket, $0.baseAddress, $0.count, CInt(MSG_NOSIGNAL)) }
         if count < 0, errno == ENOTSOCK { count = rest.withUnsafeBytes { write(socket, $0.baseAddress, $0.count) } }
-        if count < 0, errno == EPIPE || errno == ECONNRESET { throw HTTPFailure("the connection has ended") }
+        if count < 0, errno == EPIPE || errno == ECONNRESET { throw SourceFailure("the connection has ended") }
         if count > 0 { rest = rest.dropFirst(count) }
         return rest.isEmpty
       })
-    else { throw HTTPFailure("cannot send: \(errno)") }
+    else { throw SourceFailure("cannot send: \(errno)") }
   }
 
   /// Sends a byte with a socket that lingers.
@@ -48,7 +48,7 @@ final class LinePeer: Sendable {
         if size > 0 { bytes += room[..<size] }
         return size == 0 || bytes.count == count
       })
-    else { throw HTTPFailure("nothing comes") }
+    else { throw SourceFailure("nothing comes") }
     return bytes
   }
 
@@ -91,7 +91,7 @@ final class LineListener: Sendable {
         connection = accept4(socket.raw, nil, nil, CInt(SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue))
         return connection >= 0
       })
-    else { throw HTTPFailure("nobody connects") }
+    else { throw SourceFailure("nobody connects") }
     return LinePeer(connection)
   }
 }

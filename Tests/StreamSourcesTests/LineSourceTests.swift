@@ -34,7 +34,7 @@ import Testing
   }
 
   private func until(_ condition: () async throws -> Bool) async throws {
-    guard try await eventually(condition) else { throw HTTPFailure("hangs") }
+    guard try await eventually(condition) else { throw SourceFailure("hangs") }
   }
 
   /// The first failure of a source.

@@ -23,7 +23,7 @@ import Testing
     var text = ""
     while !text.hasSuffix("\r\n\r\n") {
       let byte = try await peer.receive(1)
-      guard !byte.isEmpty else { throw HTTPFailure("the connection has ended after \(text)") }
+      guard !byte.isEmpty else { throw SourceFailure("the connection has ended after \(text)") }
       text += byte
     }
     return text

@@ -259,7 +259,7 @@ private struct OtherStreamd {
     other.server.sendError(other.request, code, message)
     other.deliver(to: &machine)
     #expect(texts(machine.takePart()) == ["e"])
-    #expect(machine.ending == .init(failure: HTTPFailure(sentence)))
+    #expect(machine.ending == .init(failure: SourceFailure(sentence)))
   }
 
   /// Whatever the sentences say.
@@ -277,7 +277,7 @@ private struct OtherStreamd {
     other.server.knowsReasons = true
     other.server.sendError(other.request, ErrorCode(rawValue: reason.wireCode()), "no stream named \"quotes\"")
     other.deliver(to: &machine)
-    #expect(machine.ending == .init(failure: HTTPFailure(sentence)))
+    #expect(machine.ending == .init(failure: SourceFailure(sentence)))
   }
 
   @Test func theRefusalOfAPositionIsRecognised() {

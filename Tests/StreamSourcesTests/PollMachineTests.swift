@@ -76,7 +76,7 @@ private struct Bench {
   @Test func theRetryAfterOfAnotherProcessIsRespectedForADayAtMost() throws {
     var bench = Bench()
     bench.machine.request(.max(1))
-    var failure = HTTPFailure.status(429, retryAfter: .seconds(300))
+    var failure = SourceFailure.status(429, retryAfter: .seconds(300))
     #expect(bench.next() == .fetch(nil))
     _ = bench.receive(.failed(failure))
     let schedule = bench.machine.schedule
@@ -212,7 +212,7 @@ private struct Bench {
     _ = bench.receive(.event(tag))
     try bench.wait()
     #expect(bench.next() == .fetch(tag))
-    _ = bench.receive(.failed(HTTPFailure("x")))
+    _ = bench.receive(.failed(SourceFailure("x")))
     try bench.wait()
     #expect(bench.next() == .fetch(tag))
     _ = bench.receive(.event(nil))
@@ -287,7 +287,7 @@ private struct Bench {
     for _ in 0..<3 {
       try bench.wait()
       #expect(bench.next() == .fetch(tag))
-      _ = bench.receive(.failed(HTTPFailure("it closed the connection")))
+      _ = bench.receive(.failed(SourceFailure("it closed the connection")))
     }
     try bench.wait()
     #expect(bench.next() == .fetch(nil))
@@ -364,7 +364,7 @@ private struct Bench {
     var bench = Bench(retry: Backoff(first: .seconds(100), max: .seconds(100)))
     bench.machine.request(.unlimited)
     _ = bench.next()
-    _ = bench.receive(.failed(HTTPFailure("down")))
+    _ = bench.receive(.failed(SourceFailure("down")))
     let due = bench.next()
     bench.machine.suspend(at: bench.now)
     bench.machine.request(.unlimited)
@@ -396,7 +396,7 @@ private struct Bench {
     bench.machine.request(.max(1))
     for (index, nominal) in [1, 2, 4, 8, 16, 20, 20, 20].enumerated() {
       #expect(bench.next() == .fetch(nil))
-      guard case .failing("x", let attempt, let delay) = bench.receive(.failed(HTTPFailure("x"))) else {
+      guard case .failing("x", let attempt, let delay) = bench.receive(.failed(SourceFailure("x"))) else {
         Issue.record("not reported")
         return
       }
@@ -419,7 +419,7 @@ private struct Bench {
     for answers in 0..<3 {
       for attempt in 1...4 {
         _ = bench.next()
-        guard case .failing(_, attempt, _) = bench.receive(.failed(HTTPFailure("x"))) else {
+        guard case .failing(_, attempt, _) = bench.receive(.failed(SourceFailure("x"))) else {
           Issue.record("attempt \(attempt) of row \(answers) is not reported so")
           return
         }
@@ -435,7 +435,7 @@ private struct Bench {
     bench.machine.request(.max(1))
     for _ in 0..<5 {
       _ = bench.next()
-      _ = bench.receive(.failed(HTTPFailure("x")))
+      _ = bench.receive(.failed(SourceFailure("x")))
       try bench.wait()
     }
     bench.fetch()
@@ -447,7 +447,7 @@ private struct Bench {
     var bench = Bench()
     bench.machine.request(.max(1))
     _ = bench.next()
-    let failure = HTTPFailure("HTTP 503 Service Unavailable", retryAfter: .seconds(asked))
+    let failure = SourceFailure("HTTP 503 Service Unavailable", retryAfter: .seconds(asked))
     guard case .failing(_, attempt: 1, let delay) = bench.receive(.failed(failure)) else {
       Issue.record("not reported")
       return
@@ -461,7 +461,7 @@ private struct Bench {
     var bench = Bench(retry: Backoff(first: .seconds(60), max: .seconds(60)))
     bench.machine.request(.max(1))
     _ = bench.next()
-    guard case .failing(_, _, let delay) = bench.receive(.failed(HTTPFailure("x", retryAfter: .zero))) else {
+    guard case .failing(_, _, let delay) = bench.receive(.failed(SourceFailure("x", retryAfter: .zero))) else {
       Issue.record("not reported")
       return
     }
@@ -497,7 +497,7 @@ private struct Bench {
     var bench = Bench(retry: Backoff(first: .seconds(8), max: .seconds(60)))
     bench.machine.request(.max(1))
     #expect(bench.next() == .fetch(nil))
-    _ = bench.receive(.failed(HTTPFailure("down")))
+    _ = bench.receive(.failed(SourceFailure("down")))
     #expect(bench.machine.refresh(at: bench.now) == nil)
     #expect(bench.next() == .fetch(nil))
     _ = bench.receive(.failed(.status(503, retryAfter: .seconds(100))))

@@ -32,7 +32,7 @@ import Testing
     try await withSourceThread { thread in
       let fetched = try await thread.fetch(upstream.url(Upstream.redirect(key, to: target, "&retry=7")))
       #expect(fetched.failure == "redirected to a scheme other than http or https")
-      #expect(fetched.result == .failure(HTTPFailure(fetched.failure ?? "", retryAfter: .seconds(7))))
+      #expect(fetched.result == .failure(SourceFailure(fetched.failure ?? "", retryAfter: .seconds(7))))
     }
   }
 

@@ -4,7 +4,7 @@ import Testing
 
 @Suite struct RestartMachineTests {
   private let retry = Backoff(first: .seconds(1), max: .seconds(60))
-  private let down = HTTPFailure("down")
+  private let down = SourceFailure("down")
 
   private func machine() -> RestartMachine { RestartMachine(retry: retry, seed: 1) }
 
@@ -136,7 +136,7 @@ import Testing
     _ = machine.ended(nil, at: .zero)
     #expect(try #require(time(machine.next(at: .zero))) == .seconds(30))
     _ = machine.next(at: .seconds(30))
-    _ = machine.ended(HTTPFailure("HTTP 503", retryAfter: .seconds(100)), at: .seconds(30))
+    _ = machine.ended(SourceFailure("HTTP 503", retryAfter: .seconds(100)), at: .seconds(30))
     #expect(try #require(time(machine.next(at: .seconds(30)))) == .seconds(130))
   }
 

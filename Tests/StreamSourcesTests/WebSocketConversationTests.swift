@@ -40,7 +40,7 @@ import Testing
     try await withSourceThread { thread in
       let taker = Taker(.unlimited)
       try source(service, on: thread, change).subscribe(taker)
-      guard try await eventually({ !sentences.isEmpty }) else { throw HTTPFailure("hangs") }
+      guard try await eventually({ !sentences.isEmpty }) else { throw SourceFailure("hangs") }
       taker.cancel()
       return sentences.first
     }
@@ -175,7 +175,7 @@ import Testing
           on: thread, report: { [reports] report in reports.withLock { $0.append(report) } }
         ) { $0.executable = executable }.subscribe(taker)
         guard try await eventually({ sentences.contains { $0.hasPrefix(sentence) } }) else {
-          throw HTTPFailure("\(sentences)")
+          throw SourceFailure("\(sentences)")
         }
         taker.cancel()
       }
@@ -215,7 +215,7 @@ import Testing
     #expect(conversation.begin(at: .zero).isEmpty && conversation.isOpened && conversation.needsVerdicts)
     let verdict = Verdict(isAnswered: true, answer: [0x61])
     for _ in 0..<20 { _ = try conversation.hear(verdict, at: .seconds(9)) }
-    #expect(throws: HTTPFailure.self) { try conversation.hear(verdict, at: .seconds(9)) }
+    #expect(throws: SourceFailure.self) { try conversation.hear(verdict, at: .seconds(9)) }
     for tenth in 0..<100 { _ = try conversation.hear(verdict, at: .seconds(20) + .milliseconds(100 * tenth)) }
   }
 
@@ -231,10 +231,10 @@ import Testing
       #expect(try verdict(outputs).answer == nil, "\(outputs)")
     }
     #expect(try verdict(["[true]", "[1]"], failure: "too deep") == Verdict())
-    #expect(throws: HTTPFailure("the program of an answer fails: bad")) {
+    #expect(throws: SourceFailure("the program of an answer fails: bad")) {
       try verdict(["[true]", #"{"error":"bad"}"#])
     }
-    #expect(throws: HTTPFailure.self) { try verdict(["[true]", "{}"]) }
+    #expect(throws: SourceFailure.self) { try verdict(["[true]", "{}"]) }
   }
 
   @Test func aMessageThatIsNotJSONIsAStringToTheProgram() {

@@ -96,7 +96,7 @@ import Testing
     let violates = "the upstream has violated the WebSocket protocol: "
     #expect(
       ending([0x81, 0x81, 0, 0, 0, 0, 0x61])
-        == Ending(code: 1002, failure: HTTPFailure(violates + "a frame of the server is masked")))
+        == Ending(code: 1002, failure: SourceFailure(violates + "a frame of the server is masked")))
     #expect(ending(frame(1, [], isCompressed: true))?.code == 1002)
     #expect(ending(frame(9, [], isCompressed: true), compresses: true)?.code == 1002)
     #expect(ending(frame(1, [], isLast: false) + frame(0, [], isCompressed: true), compresses: true)?.code == 1002)
@@ -105,11 +105,11 @@ import Testing
     #expect(ending(frame(9, [], isLast: false))?.code == 1002)
     #expect(
       ending(frame(1, [0xff, 0xff], isCompressed: true), compresses: true)
-        == Ending(code: 1002, failure: HTTPFailure("a compressed message cannot be decoded")))
+        == Ending(code: 1002, failure: SourceFailure("a compressed message cannot be decoded")))
   }
 
   @Test func invalidTextEndsTheConnectionBeforeTheMessageDoes() {
-    let malformed = Ending(code: 1007, failure: HTTPFailure("a text message is not UTF-8"))
+    let malformed = Ending(code: 1007, failure: SourceFailure("a text message is not UTF-8"))
     #expect(read(frame(1, [0x61, 0xff], isLast: false)).ending == malformed)
     #expect(read(Array(frame(1, [0xed, 0xa0, 0x80, 0x61]).dropLast())).ending == malformed)
     #expect(read(frame(1, [0xc3])).ending == malformed)
@@ -121,7 +121,7 @@ import Testing
   }
 
   @Test func aMessageOverTheLimitEndsTheConnectionBeforeItArrives() {
-    let tooLong = Ending(code: 1009, failure: HTTPFailure("message over 1000 B"))
+    let tooLong = Ending(code: 1009, failure: SourceFailure("message over 1000 B"))
     #expect(read(frame(1, [UInt8](repeating: 0x61, count: 1000))).ending == nil)
     #expect(read([0x82, 126, 0x03, 0xe9]).ending == tooLong)
     #expect(read([0x82, 127, 0x7f] + [UInt8](repeating: 0xff, count: 7)).ending == tooLong)
@@ -156,7 +156,7 @@ import Testing
       (4001, "the upstream has closed the connection with 4001"),
     ] as [(UInt16, String?)] {
       let close = frame(8, [UInt8(code >> 8), UInt8(truncatingIfNeeded: code)] + Array("a secret".utf8))
-      #expect(read(close + text("late")) == ([], Ending(code: code, failure: sentence.map { HTTPFailure($0) })))
+      #expect(read(close + text("late")) == ([], Ending(code: code, failure: sentence.map { SourceFailure($0) })))
     }
     var machine = machine()
     machine.close(1000)
@@ -191,7 +191,7 @@ import Testing
     #expect(try machine.read(into: &events, at: .seconds(39)))
     #expect(try machine.next(at: .seconds(40)) == .seconds(60))
     #expect(try machine.next(at: .seconds(60)) == .seconds(70))
-    let silent = Ending(code: 1011, failure: HTTPFailure("no answer to a ping within 10 s"))
+    let silent = Ending(code: 1011, failure: SourceFailure("no answer to a ping within 10 s"))
     #expect(throws: silent) { try machine.next(at: .seconds(70)) }
   }
 
@@ -216,7 +216,7 @@ import Testing
     #expect(sent(&machine) == masked(1, Array("beat".utf8)))
     frame(10, []).withUnsafeBytes { machine.receive($0, at: .seconds(6)) }  // no message
     #expect(try machine.read(into: &events, at: .seconds(6)))
-    let idle = Ending(code: 1000, failure: HTTPFailure("no message within 8000 ms"))
+    let idle = Ending(code: 1000, failure: SourceFailure("no message within 8000 ms"))
     #expect(throws: idle) { try machine.next(at: .seconds(8)) }
     text("a").withUnsafeBytes { machine.receive($0, at: .seconds(8)) }
     #expect(try machine.read(into: &events, at: .seconds(8)))
@@ -276,7 +276,7 @@ import Testing
       do throws(Ending) { while try !machine.read(into: &events, at: .zero) {} } catch { return error }
       return nil
     }
-    let damaged = HTTPFailure("a binary message is not encoded with gzip, or damaged")
+    let damaged = SourceFailure("a binary message is not encoded with gzip, or damaged")
     #expect(ending(Array(bytes.dropLast(9))) == Ending(code: 1007, failure: damaged))
     #expect(ending(bytes.dropLast(8) + [0, 0, 0, 0, 10, 0, 0, 0]) == Ending(code: 1007, failure: damaged))
     #expect(ending(bytes) == nil)

@@ -49,7 +49,7 @@ import Testing
   }
 
   private func until(_ condition: () async throws -> Bool) async throws {
-    guard try await eventually(condition) else { throw HTTPFailure("hangs") }
+    guard try await eventually(condition) else { throw SourceFailure("hangs") }
   }
 
   private func hex(_ bytes: [UInt8]) -> String {

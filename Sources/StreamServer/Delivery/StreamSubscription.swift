@@ -18,7 +18,7 @@ final class SubscriptionExtras {
   var reading: StateReading?
   /// The number of events that its filter's group had left out when it began to wait.
   var leftOutBefore: UInt64 = 0
-  /// While it awaits the event after which it resumes: see `Connection.awaitEvent`.
+  /// While it awaits the event after which it resumes: see `SubscriptionMachine.awaitEvent`.
   var awaitTimer: TimerID?
 
   init(verdicts: FilterVerdicts?) { self.verdicts = verdicts }

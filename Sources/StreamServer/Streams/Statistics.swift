@@ -24,7 +24,8 @@ public struct Statistics: Equatable, Sendable {
   public var eventsIn: UInt64
   /// Data bytes of `eventsIn`.
   public var bytesIn: UInt64
-  /// Events that pipelines failed on.
+  /// Events that were left out because a program failed on them, or that the source could not take, such as one that is
+  /// too long.
   public var errors: UInt64
   /// Events and published values that are not JSON, of streams with keys, with a type of JSON, or that require it.
   public var malformed: UInt64

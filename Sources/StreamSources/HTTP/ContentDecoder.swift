@@ -1,6 +1,6 @@
 import CZlib
 
-/// Why a body cannot be decoded: a sentence as in `HTTPFailure`.
+/// Why a body cannot be decoded: a sentence as in `SourceFailure`.
 struct ContentFault: Error, Equatable {
   let sentence: String
 }

@@ -12,7 +12,7 @@ import StreamRuntime
     /// Whether it has ended, if libcurl does not watch its socket any more.
     var waitsForNothing: Bool { get }
     func ended(_ result: CURLcode)
-    func fail(_ failure: HTTPFailure)
+    func fail(_ failure: SourceFailure)
     func cancel()
   }
 
@@ -267,7 +267,7 @@ import StreamRuntime
       watches[socket] = try SocketWatch(socket, for: readiness, client: self)
     } catch {
       guard let easy = unsafe easy, let activity = unsafe activities[easy] else { return }
-      outsideCurl { activity.fail(HTTPFailure(error.description)) }
+      outsideCurl { activity.fail(SourceFailure(error.description)) }
     }
   }
 

@@ -67,7 +67,7 @@ public struct HTTPConfiguration: Sendable, Equatable {
   /// The errors in the configuration, a sentence each, without secrets. With any error, each fetch fails with a report.
   public var problems: [String] {
     var problems: [String] = []
-    do throws(HTTPFailure) { _ = try HTTPURL(url) } catch { problems.append("url: \(error.sentence)") }
+    do throws(SourceFailure) { _ = try HTTPURL(url) } catch { problems.append("url: \(error.sentence)") }
     if timeout <= .zero { problems.append("timeout: must be greater than zero") }
     if maximumBodyBytes < 0 { problems.append("maximum body: must not be negative") }
     for header in headers {
@@ -93,8 +93,8 @@ public struct HTTPConfiguration: Sendable, Equatable {
   }
 
   /// - Throws: the first of `problems`.
-  func request(_ validators: Validators?) throws(HTTPFailure) -> UpstreamRequest {
-    if let problem = problems.first { throw HTTPFailure(problem) }
+  func request(_ validators: Validators?) throws(SourceFailure) -> UpstreamRequest {
+    if let problem = problems.first { throw SourceFailure(problem) }
     return UpstreamRequest(
       url: try HTTPURL(url, adding: query), headers: headers, bearer: bearer, login: login, validators: validators,
       unixSocket: unixSocket, route: route, trust: trust, timeout: timeout, redirects: redirects, userAgent: userAgent)

@@ -94,7 +94,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   }
 
   private func fetch(_ validators: Validators?) {
-    do throws(HTTPFailure) {
+    do throws(SourceFailure) {
       try start(driver.configuration.request(validators), self)
     } catch {
       receive(.failed(error))
@@ -126,11 +126,11 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   }
 
   func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
-    do throws(HTTPFailure) { try unsafe take(bytes) } catch { return .stop(error) }
+    do throws(SourceFailure) { try unsafe take(bytes) } catch { return .stop(error) }
     return .next
   }
 
-  private func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) {
+  private func take(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) {
     if !hasBody, driver.configuration.content != .any { charset = try unsafe .of(head, bytes) }
     hasBody = true
     // Before it is stored; also a body in another charset has at most a character of three bytes for each.
@@ -139,13 +139,13 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     guard body.count <= driver.configuration.maximumBodyBytes else { throw tooLarge }
   }
 
-  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
     switch result {
     case .success(let head) where head.isContent:
       if let charset { reportFaults(of: charset) }
       if body.starts(with: [0xEF, 0xBB, 0xBF]) { body.removeFirst(3) }
       if driver.isJSON, body.isWhiteSpace {
-        return receive(.failed(HTTPFailure("the body is empty, which is not JSON")))
+        return receive(.failed(SourceFailure("the body is empty, which is not JSON")))
       }
       if body.isEmpty { return receive(.nothing) }
       if driver.configuration.content == .json, let failure = head.documentFailure, !Self.isJSON(body) {
@@ -175,5 +175,5 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     isGarbled = count > 0
   }
 
-  private var tooLarge: HTTPFailure { .over(driver.configuration.maximumBodyBytes, "body") }
+  private var tooLarge: SourceFailure { .over(driver.configuration.maximumBodyBytes, "body") }
 }

@@ -140,7 +140,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   override func perform(_ action: RestartMachine.Action) { perform(action) { connect() } }
 
   private func connect() {
-    do throws(HTTPFailure) {
+    do throws(SourceFailure) {
       var request = try driver.configuration.request(nil)
       request.isEndless = true
       switch driver.format {
@@ -165,7 +165,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       let silence = isPaused ? .zero : now - heardAt
       guard silence >= limit else { return awaitSilence(of: limit, after: limit - silence) }
       transfer?.cancel()
-      ended(HTTPFailure("no data within \(limit.wholeMilliseconds) ms"))
+      ended(SourceFailure("no data within \(limit.wholeMilliseconds) ms"))
     }
   }
 
@@ -177,7 +177,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     idleTimer = nil
   }
 
-  private func ended(_ failure: HTTPFailure?) {
+  private func ended(_ failure: SourceFailure?) {
     letGo()
     guard isLive else { return }  // cancelled, and its own end is under way
     conclude(failure.map(doubted))
@@ -201,13 +201,13 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     guard head.isContent else { return .discard }
     if driver.format == .serverSentEvents, !head.isEventStream {
-      var failure = HTTPFailure("not an event stream: its Content-Type is not text/event-stream")
+      var failure = SourceFailure("not an event stream: its Content-Type is not text/event-stream")
       failure.status = head.status
       return .refuse(failure)
     }
     if memory.doubt == .asking {
       memory.doubt = .confirming
-      return .refuse(HTTPFailure("it responds without Last-Event-ID; the next request has it again"))
+      return .refuse(SourceFailure("it responds without Last-Event-ID; the next request has it again"))
     }
     memory.doubt = .none
     if let failure = head.refusal(as: content) { return .refuse(failure) }
@@ -225,8 +225,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       return .pause
     }
     var events = EventBatch()
-    var failure: HTTPFailure?
-    do throws(HTTPFailure) {
+    var failure: SourceFailure?
+    do throws(SourceFailure) {
       try unsafe feed(bytes, into: &events)
     } catch {
       failure = error
@@ -234,10 +234,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     // Also those before one that is too long: they may have come in another piece as well.
     deliver(events)
     if let failure { return .stop(failure) }
-    return isLive ? .next : .stop(HTTPFailure("cancelled"))
+    return isLive ? .next : .stop(SourceFailure("cancelled"))
   }
 
-  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
     switch result {
     case .success(let head) where head.isContent:
       var last = EventBatch()
@@ -265,7 +265,7 @@ extension HTTPStreamSubscription {
   /// Server-sent events are in UTF-8, whatever the response says. Source: WHATWG HTML, 9.2.6.
   private var content: HTTPContent { driver.format == .lines ? driver.configuration.content : .any }
 
-  private func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(HTTPFailure) {
+  private func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(SourceFailure) {
     if !hasBody, content != .any { charset = try unsafe .of(head, bytes) }
     hasBody = true
     if isAtStart {
@@ -295,20 +295,20 @@ extension HTTPStreamSubscription {
     }
   }
 
-  private func tooLong(_ error: EventTooLong) -> HTTPFailure {
+  private func tooLong(_ error: EventTooLong) -> SourceFailure {
     .over(error.maximumBytes, driver.format == .lines ? "line" : "event")
   }
 
   /// The server responded with something other than the stream.
   private func refused(_ head: UpstreamResponse) {
-    var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
+    var failure = SourceFailure.status(head.status, retryAfter: head.retryAfter)
     // These statuses show that the request is the reason; without a reset it would fail for ever.
     let hadID = !memory.lastEventID.isEmpty && memory.doubt != .asking
     if hadID, [400, 412, 431].contains(head.status) { forgetID(&failure) }
     ended(failure)
   }
 
-  private func forgetID(_ failure: inout HTTPFailure) {
+  private func forgetID(_ failure: inout SourceFailure) {
     memory.lastEventID = []
     memory.doubt = .none
     failure.sentence += "; the next request is without Last-Event-ID, so events may be missing"
@@ -316,7 +316,7 @@ extension HTTPStreamSubscription {
 
   /// The failure, and its consequence for the event id. Only the server's responses count, except 204: with that status
   /// the server ends the stream.
-  private func doubted(_ failure: HTTPFailure) -> HTTPFailure {
+  private func doubted(_ failure: SourceFailure) -> SourceFailure {
     guard let machine, !memory.lastEventID.isEmpty, let status = failure.status, status != 204 else {
       return failure
     }

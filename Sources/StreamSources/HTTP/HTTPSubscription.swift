@@ -34,8 +34,8 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
 
   /// Begins a transfer.
   /// - Throws: when the thread has stopped or is out of memory.
-  final func start(_ request: UpstreamRequest, _ handler: any Transfer.Handler) throws(HTTPFailure) {
-    guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
+  final func start(_ request: UpstreamRequest, _ handler: any Transfer.Handler) throws(SourceFailure) {
+    guard let client = thread.httpClient else { throw SourceFailure("the source thread has stopped") }
     transfer = client.start(request, handler: handler, progress: context.progress)
   }
 

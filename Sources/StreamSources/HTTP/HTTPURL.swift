@@ -76,7 +76,7 @@ struct HTTPURL: Equatable, Sendable {
   ///   - query: appended to the query of `text`.
   /// - Throws: a sentence, when it is not a URL or has another scheme. Never repeats `text`, which may contain a
   ///   password.
-  init(_ text: String, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
+  init(_ text: String, adding query: [HTTPQueryItem] = []) throws(SourceFailure) {
     try self.init(FieldValue(Array(text.utf8)), relativeTo: nil, adding: query)
   }
 
@@ -84,11 +84,11 @@ struct HTTPURL: Equatable, Sendable {
   ///   - location: the value of a Location field, absolute or relative to `base`. Bytes that a URL cannot contain are
   ///     percent-encoded, whether they are UTF-8 or not.
   /// - Throws: as for a text.
-  init(_ location: FieldValue, relativeTo base: HTTPURL?, adding query: [HTTPQueryItem] = []) throws(HTTPFailure) {
+  init(_ location: FieldValue, relativeTo base: HTTPURL?, adding query: [HTTPQueryItem] = []) throws(SourceFailure) {
     let bytes =
       base == nil ? location.bytes : location.bytes.flatMap { $0.isExcludedFromURLs ? $0.percentEncoded : [$0] }
     let text = bytes.map { CChar(bitPattern: $0) } + [0]
-    guard let url = unsafe curl_url() else { throw HTTPFailure("out of memory") }
+    guard let url = unsafe curl_url() else { throw SourceFailure("out of memory") }
     defer { unsafe curl_url_cleanup(url) }
     if let base { unsafe curl_url_set(url, CURLUPART_URL, base.string, 0) }
     switch unsafe curl_url_set(url, CURLUPART_URL, text, UInt32(CURLU_URLENCODE)) {

@@ -28,7 +28,7 @@ struct PollMachine: TransferMachine, RunMachine {
     case unchanged
     /// There is no content now (204), or all events were delivered while the program ran.
     case nothing
-    case failed(HTTPFailure)
+    case failed(SourceFailure)
   }
 
   private enum Phase {
@@ -207,7 +207,7 @@ struct PollMachine: TransferMachine, RunMachine {
     return failures == 0 && !hasWaited ? nil : .recovered(afterFailures: failures)
   }
 
-  private mutating func fail(_ failure: HTTPFailure, at now: Duration) -> SourceReport {
+  private mutating func fail(_ failure: SourceFailure, at now: Duration) -> SourceReport {
     failures += 1
     var sentence = failure.sentence
     // If a request without validators fails, too, the validators are not the reason.

@@ -1,40 +1,20 @@
 import CCurl
 import Glibc
 
-/// The reason why a transfer failed: a sentence for the operator, without secrets.
-struct HTTPFailure: Error, Equatable {
-  /// In lower case, without full stop, in one line.
-  var sentence: String
-  /// The server's Retry-After, from now on; at least 0.
-  var retryAfter: Duration?
-  /// The response's status, if that is the failure.
-  var status: Int?
-
-  init(_ sentence: String, retryAfter: Duration? = nil) {
-    self.sentence = sentence
-    self.retryAfter = retryAfter
-  }
-
-  static let malformedURL = HTTPFailure("not a valid URL")
-  static let otherScheme = HTTPFailure("not an http or https URL")
-  static let redirectedToOtherScheme = HTTPFailure("redirected to a scheme other than http or https")
-  static let redirectedToMalformedURL = HTTPFailure("redirected to something that is not a URL")
-
-  /// A part of the response is longer than the configuration allows.
-  static func over(_ bytes: Int, _ what: String) -> HTTPFailure {
-    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
-    let unit = units.first { bytes >= $0.0 && bytes % $0.0 == 0 } ?? (1, "B")
-    return HTTPFailure("\(what) over \(bytes / unit.0) \(unit.1)")
-  }
+extension SourceFailure {
+  static let malformedURL = SourceFailure("not a valid URL")
+  static let otherScheme = SourceFailure("not an http or https URL")
+  static let redirectedToOtherScheme = SourceFailure("redirected to a scheme other than http or https")
+  static let redirectedToMalformedURL = SourceFailure("redirected to something that is not a URL")
 
   /// A streaming response did not begin in time.
-  static func noAnswer(from place: String, within timeout: Duration) -> HTTPFailure {
-    HTTPFailure("no response from \(place) within \(seconds(timeout)) s")
+  static func noAnswer(from place: String, within timeout: Duration) -> SourceFailure {
+    SourceFailure("no response from \(place) within \(seconds(timeout)) s")
   }
 
   /// A response with an unexpected status. The phrase is ours: the server's own text does not belong in the journal.
-  static func status(_ status: Int, retryAfter: Duration?) -> HTTPFailure {
-    var failure = HTTPFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
+  static func status(_ status: Int, retryAfter: Duration?) -> SourceFailure {
+    var failure = SourceFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
     failure.status = status
     return failure
   }
@@ -47,21 +27,21 @@ struct HTTPFailure: Error, Equatable {
   ///     for malformed responses. Other texts may contain bytes of the server.
   static func transport(
     _ code: CURLcode, of request: UpstreamRequest, to hop: HTTPURL, _ easy: UnsafeMutableRawPointer, detail: String
-  ) -> HTTPFailure {
+  ) -> SourceFailure {
     let (proxy, place) = (request.proxy, unsafe place(of: request, to: hop, easy))
     var (connectStatus, status, connections) = (0, 0, 0)
     unsafe curl_easy_get_long(easy, CURLINFO_RESPONSE_CODE, &status)
     unsafe curl_easy_get_long(easy, CURLINFO_NUM_CONNECTS, &connections)
     let isFresh = status == 0 && connections > 0
-    if let flaw = flaw(in: detail) { return HTTPFailure("the response of \(place) is malformed: \(flaw)") }
+    if let flaw = flaw(in: detail) { return SourceFailure("the response of \(place) is malformed: \(flaw)") }
     unsafe curl_easy_get_long(easy, CURLINFO_HTTP_CONNECTCODE, &connectStatus)
     if connectStatus >= 300 {
       let phrase = phrases[connectStatus].map { " " + $0 } ?? ""
-      return HTTPFailure("\(named(proxy)) answered HTTP \(connectStatus)\(phrase)")
+      return SourceFailure("\(named(proxy)) answered HTTP \(connectStatus)\(phrase)")
     }
     switch code {
-    case CURLE_COULDNT_RESOLVE_HOST: return HTTPFailure("could not resolve host \(hop.origin.host)")
-    case CURLE_COULDNT_RESOLVE_PROXY: return HTTPFailure("could not resolve the host of \(named(proxy))")
+    case CURLE_COULDNT_RESOLVE_HOST: return SourceFailure("could not resolve host \(hop.origin.host)")
+    case CURLE_COULDNT_RESOLVE_PROXY: return SourceFailure("could not resolve the host of \(named(proxy))")
     case CURLE_COULDNT_CONNECT:
       var error = 0
       unsafe curl_easy_get_long(easy, CURLINFO_OS_ERRNO, &error)
@@ -69,12 +49,12 @@ struct HTTPFailure: Error, Equatable {
       let fromEnvironment =
         HTTPProxy.isInEnvironment ? request.proxyOfEnvironment(in: detail, insteadOf: hop.origin) : nil
       let other = proxy.map { named($0) } ?? fromEnvironment
-      return HTTPFailure("could not connect to \(other ?? place)\(reason)")
-    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return HTTPFailure("\(place) did not reply with HTTP")
-    case CURLE_PROXY: return HTTPFailure("\(named(proxy)) rejected the request")
+      return SourceFailure("could not connect to \(other ?? place)\(reason)")
+    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return SourceFailure("\(place) did not reply with HTTP")
+    case CURLE_PROXY: return SourceFailure("\(named(proxy)) rejected the request")
     case CURLE_OPERATION_TIMEDOUT:
       let within = request.timeout.map { " within \(seconds($0)) s" } ?? ""
-      return HTTPFailure("no complete response from \(place)\(within)")
+      return SourceFailure("no complete response from \(place)\(within)")
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
       // In TLS 1.3 a server that refuses the client's certificate reports it only after the request.
       if let alert = alert(in: detail) { return tls(place, alert) }
@@ -83,7 +63,7 @@ struct HTTPFailure: Error, Equatable {
       {
         return tls(place, "the server closed the connection; it may require another client certificate")
       }
-      return HTTPFailure("\(place) closed the connection before the response was complete")
+      return SourceFailure("\(place) closed the connection before the response was complete")
     case CURLE_SSL_CONNECT_ERROR, CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CIPHER,
       CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
       // Some of libcurl's texts end with a space.
@@ -91,8 +71,8 @@ struct HTTPFailure: Error, Equatable {
       return tls(place, alert(in: detail) ?? (text.isEmpty ? reason(of: code) : text))
     case CURLE_OUT_OF_MEMORY where status == 0 || detail.isEmpty:
       // libcurl's limit of a header line is 100 KiB (CURL_MAX_HTTP_HEADER).
-      return HTTPFailure("a header line of \(place) is over 100 KiB")
-    default: return HTTPFailure("transfer from \(place) failed: \(reason(of: code))")
+      return SourceFailure("a header line of \(place) is over 100 KiB")
+    default: return SourceFailure("transfer from \(place) failed: \(reason(of: code))")
     }
   }
 
@@ -119,8 +99,8 @@ struct HTTPFailure: Error, Equatable {
     ("Header without colon", "a header has no colon"), ("HTTP version", "its HTTP version is not supported"),
   ].map { (text: $0.0, flaw: $0.1) }
 
-  private static func tls(_ place: String, _ reason: String) -> HTTPFailure {
-    HTTPFailure("TLS with \(place) failed: \(reason)")
+  private static func tls(_ place: String, _ reason: String) -> SourceFailure {
+    SourceFailure("TLS with \(place) failed: \(reason)")
   }
 
   /// The TLS alert of the peer, where OpenSSL reports `error:0A000412:SSL routines::sslv3 alert bad certificate, …`.

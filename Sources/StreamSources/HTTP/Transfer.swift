@@ -25,7 +25,7 @@ import StreamRuntime
     /// - Returns: their number; 0: none until `send` is called.
     func transferSends(into room: UnsafeMutableRawBufferPointer) -> Int
     /// The last call.
-    func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>)
+    func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>)
   }
 
   /// What to do with the body.
@@ -33,7 +33,7 @@ import StreamRuntime
     case take
     /// Read and discard a small body, so that the connection can be reused; otherwise close it.
     case discard
-    case refuse(HTTPFailure)
+    case refuse(SourceFailure)
   }
 
   /// What to do with a piece of the body.
@@ -41,7 +41,7 @@ import StreamRuntime
     case next
     /// Not taken: the same bytes are delivered again after `resume`, and none are read from the socket until then.
     case pause
-    case stop(HTTPFailure)
+    case stop(SourceFailure)
   }
 
   private let request: UpstreamRequest
@@ -88,7 +88,7 @@ import StreamRuntime
   private var headerBytes = 0
   /// How often libcurl has reported progress without a head.
   private var idleReports = 0
-  private var refusal: HTTPFailure?
+  private var refusal: SourceFailure?
   /// Whether libcurl holds a piece that was not taken.
   private var isHeld = false
   /// Whether the request was sent, and libcurl has asked for what follows it.
@@ -181,15 +181,15 @@ import StreamRuntime
       began = hopBegan
       progress(.attempted)
     }
-    guard let client, let easy = unsafe easy ?? curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
+    guard let client, let easy = unsafe easy ?? curl_easy_init() else { return fail(SourceFailure("out of memory")) }
     unsafe self.easy = unsafe easy
-    guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
+    guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(SourceFailure("out of memory")) }
     if request.isEndless, let timeLeft {
       headTimer = client.loop.schedule(after: timeLeft) { [weak self] in
         guard let self else { return }
         headTimer = nil
         guard let easy = unsafe self.easy else { return }
-        unsafe fail(.noAnswer(from: HTTPFailure.place(of: request, to: hop, easy), within: request.timeout ?? .zero))
+        unsafe fail(.noAnswer(from: SourceFailure.place(of: request, to: hop, easy), within: request.timeout ?? .zero))
       }
     }
   }
@@ -205,13 +205,13 @@ import StreamRuntime
     guard result == CURLE_OK || isComplete else {
       return unsafe fail(.transport(result, of: request, to: hop, easy, detail: String(cString: errorBuffer)))
     }
-    guard let head else { return fail(HTTPFailure("\(request.place(of: hop)) did not reply with HTTP")) }
+    guard let head else { return fail(SourceFailure("\(request.place(of: hop)) did not reply with HTTP")) }
     if let redirectsTo { return follow(redirectsTo, head) }
     do throws(ContentFault) {
       try decoder?.end()
       finish(.success(head))
     } catch {
-      fail(HTTPFailure(error.sentence))
+      fail(SourceFailure(error.sentence))
     }
   }
 
@@ -219,7 +219,7 @@ import StreamRuntime
   /// the end of what is sent.
   var waitsForNothing: Bool { hasSent && !isHeld }
 
-  func fail(_ failure: HTTPFailure) { finish(.failure(failure)) }
+  func fail(_ failure: SourceFailure) { finish(.failure(failure)) }
 
   // MARK: One hop
 
@@ -227,9 +227,9 @@ import StreamRuntime
     let origin = hop.origin
     redirects += 1
     guard redirects <= Self.redirectLimit else {
-      return fail(HTTPFailure("more than \(Self.redirectLimit) redirects", retryAfter: head.retryAfter))
+      return fail(SourceFailure("more than \(Self.redirectLimit) redirects", retryAfter: head.retryAfter))
     }
-    do throws(HTTPFailure) {
+    do throws(SourceFailure) {
       let url = request.offer == nil ? location.bytes : HTTPURL.ofHandshake(location.bytes)
       hop = try HTTPURL(FieldValue(url), relativeTo: hop)
       if var refusal = request.refusal(ofRedirectTo: hop) {
@@ -237,7 +237,7 @@ import StreamRuntime
         return fail(refusal)
       }
     } catch {
-      var failure = error == .otherScheme ? HTTPFailure.redirectedToOtherScheme : .redirectedToMalformedURL
+      var failure = error == .otherScheme ? SourceFailure.redirectedToOtherScheme : .redirectedToMalformedURL
       failure.retryAfter = head.retryAfter
       return fail(failure)
     }
@@ -271,7 +271,7 @@ import StreamRuntime
     for line in cookies[hop.origin] ?? [] { unsafe curl_easy_set_string(easy, CURLOPT_COOKIELIST, line) }
   }
 
-  private func finish(_ result: Result<UpstreamResponse, HTTPFailure>) {
+  private func finish(_ result: Result<UpstreamResponse, SourceFailure>) {
     client?.loop.assertOnLoop()
     let handler = handler
     self.handler = nil
@@ -324,7 +324,7 @@ import StreamRuntime
     do throws(SystemError) {
       return try client.relay(to: path)
     } catch {
-      refusal = HTTPFailure("could not connect to \(path): \(error.reason)")
+      refusal = SourceFailure("could not connect to \(path): \(error.reason)")
       return nil
     }
   }
@@ -422,7 +422,7 @@ import StreamRuntime
     guard head == nil else { return true }
     idleReports += 1
     guard idleReports > Self.discardLimit else { return true }
-    refusal = HTTPFailure("more than \(Self.discardLimit >> 10) KiB came before the response")
+    refusal = SourceFailure("more than \(Self.discardLimit >> 10) KiB came before the response")
     return false
   }
 
@@ -431,7 +431,7 @@ import StreamRuntime
     guard handler != nil else { return false }
     headerBytes += line.count
     guard headerBytes <= Self.headerLimit else {
-      refusal = HTTPFailure("headers over \(Self.headerLimit >> 10) KiB")
+      refusal = SourceFailure("headers over \(Self.headerLimit >> 10) KiB")
       return false
     }
     // The empty line ends a head: that of a 1xx response, of the final one, or the trailers.
@@ -441,7 +441,7 @@ import StreamRuntime
     guard status >= 200 || status == 101 && request.offer != nil else { return true }
     // Which of them is right cannot be known (RFC 9112, section 6.3); libcurl would take the last one.
     guard Set(fields("Content-Length").map(\.text)).count <= 1 else {
-      refusal = HTTPFailure("the response has two different Content-Length fields")
+      refusal = SourceFailure("the response has two different Content-Length fields")
       return false
     }
     var head = UpstreamResponse(
@@ -493,7 +493,7 @@ import StreamRuntime
       }
       decoder = try ContentCoding.of(fields("Content-Encoding")).map { ContentDecoder($0) }
     } catch {
-      refusal = HTTPFailure(error.sentence)
+      refusal = SourceFailure(error.sentence)
     }
   }
 
@@ -514,7 +514,7 @@ import StreamRuntime
         decoder.clear()
       }
     } catch {
-      refusal = HTTPFailure(error.sentence)
+      refusal = SourceFailure(error.sentence)
       return 0
     }
     decodedBytes -= min(decodedBytes, piece.count)

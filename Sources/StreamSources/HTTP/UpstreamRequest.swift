@@ -111,7 +111,7 @@ struct UpstreamRequest: Equatable, Sendable {
   }
 
   /// Why a redirect to `target` is not allowed, as a sentence; nil: it is allowed.
-  func refusal(ofRedirectTo target: HTTPURL) -> HTTPFailure? {
+  func refusal(ofRedirectTo target: HTTPURL) -> SourceFailure? {
     let isAllowed =
       switch redirects {
       case .none: false
@@ -123,10 +123,10 @@ struct UpstreamRequest: Equatable, Sendable {
     let place = "\(target.origin.scheme)://\(target.origin.authority)"
     let shown = place.utf8.count <= 270 ? place : "elsewhere"
     guard isAllowed else {
-      return HTTPFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
+      return SourceFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
     }
     guard secretsFollow, target.origin != url.origin else { return nil }
-    return HTTPFailure(
+    return SourceFailure(
       "redirected to \(shown), which may not receive the credentials that are sent as messages: they are for the origin of url"
     )
   }
@@ -143,9 +143,9 @@ struct UpstreamRequest: Equatable, Sendable {
 
 extension CharsetDecoder {
   /// The decoder of a body that is not in UTF-8; see `of(_:_:)`.
-  static func of(_ head: UpstreamResponse?, _ start: UnsafeRawBufferPointer) throws(HTTPFailure) -> CharsetDecoder? {
+  static func of(_ head: UpstreamResponse?, _ start: UnsafeRawBufferPointer) throws(SourceFailure) -> CharsetDecoder? {
     do throws(ContentFault) { return try unsafe of(head?.mediaType?.charset, start) } catch {
-      throw HTTPFailure(error.sentence)
+      throw SourceFailure(error.sentence)
     }
   }
 }
@@ -181,18 +181,18 @@ struct UpstreamResponse: Equatable, Sendable {
   }
 
   /// Why the body cannot be one that is meant to be `content`; nil: it can.
-  func refusal(as content: HTTPContent) -> HTTPFailure? {
+  func refusal(as content: HTTPContent) -> SourceFailure? {
     guard content == .json, let name = mediaType?.name, name.hasPrefix("multipart/") else { return nil }
     let subtypes = ["byteranges", "form-data", "mixed", "related", "x-mixed-replace"]
     let subtype = subtypes.first { name == "multipart/\($0)" } ?? "…"
-    return HTTPFailure("the response is multipart/\(subtype), which is not JSON")
+    return SourceFailure("the response is multipart/\(subtype), which is not JSON")
   }
 
   /// The failure of a body that is no JSON, and that the head does not call JSON either; nil if the head does not say what it is.
-  var documentFailure: HTTPFailure? {
+  var documentFailure: SourceFailure? {
     switch mediaType?.name {
-    case "text/html": HTTPFailure("the response is text/html, which is not JSON")
-    case "application/xhtml+xml": HTTPFailure("the response is application/xhtml+xml, which is not JSON")
+    case "text/html": SourceFailure("the response is text/html, which is not JSON")
+    case "application/xhtml+xml": SourceFailure("the response is application/xhtml+xml, which is not JSON")
     default: nil
     }
   }

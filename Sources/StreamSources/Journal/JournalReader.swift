@@ -189,7 +189,7 @@ import Glibc
     return isTooLarge || text.isTooLarge ? .dropped(tooLarge) : .event(text.json())
   }
 
-  private var tooLarge: String { HTTPFailure.over(eventLimit, "an entry").sentence + " was left out (max_body)" }
+  private var tooLarge: String { SourceFailure.over(eventLimit, "an entry").sentence + " was left out (max_body)" }
 
   private func unreadable(_ code: CInt) -> String { Self.failure("an entry cannot be read", code).sentence }
 }

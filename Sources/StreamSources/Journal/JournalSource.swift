@@ -173,7 +173,7 @@ private final class JournalSubscription: SourceSubscription<RestartMachine>, Hel
     let reason = fault ?? "the process that reads the journal \(ProgramEnding(status: status).fault ?? "has ended")"
     close()
     guard isLive else { return }
-    conclude(HTTPFailure(reason))
+    conclude(SourceFailure(reason))
   }
 }
 

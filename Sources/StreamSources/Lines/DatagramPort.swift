@@ -13,14 +13,14 @@ final class DatagramPort: LinePort {
   var descriptor: CInt { socket.raw }
 
   /// - Throws: when the address cannot be bound.
-  init(_ address: InternetAddress) throws(HTTPFailure) {
+  init(_ address: InternetAddress) throws(SourceFailure) {
     name = address.description
     do throws(SystemError) {
       socket = try UDPSocket.listen(on: address)
     } catch {
       let reason = unsafe String(cString: strerror(error.code))
       let isForbidden = error.code == EPERM || error.code == EACCES
-      throw HTTPFailure(
+      throw SourceFailure(
         "could not receive at \(address): \(reason)"
           + (isForbidden
             ? Sandbox.hint("SocketBindAllow=udp:\(address.port)", in: "udp.conf")
@@ -33,12 +33,12 @@ final class DatagramPort: LinePort {
     return Int(dropped &- reported)
   }
 
-  func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput {
+  func read(into room: UnsafeMutableRawBufferPointer) throws(SourceFailure) -> LinePortInput {
     let count = unsafe receive_datagram(descriptor, room.baseAddress, room.count, &dropped)
     if count >= 0 { return .bytes(count) }
     if errno == EAGAIN || errno == EINTR { return .nothing }
-    throw unsafe HTTPFailure("could not receive at \(name): \(String(cString: strerror(errno)))")
+    throw unsafe SourceFailure("could not receive at \(name): \(String(cString: strerror(errno)))")
   }
 
-  func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int { bytes.count }
+  func write(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) -> Int { bytes.count }
 }

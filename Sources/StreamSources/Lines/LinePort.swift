@@ -14,11 +14,11 @@ protocol LinePort: AnyObject {
   func takeLostCount() -> Int
   /// Reads once.
   /// - Throws: when the connection has failed.
-  func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput
+  func read(into room: UnsafeMutableRawBufferPointer) throws(SourceFailure) -> LinePortInput
   /// Writes once.
   /// - Returns: the number of bytes taken; 0: the descriptor is not writable.
   /// - Throws: when the connection has failed.
-  func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int
+  func write(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) -> Int
 }
 
 /// The result of a read.
@@ -50,7 +50,7 @@ class DescriptorPort: LinePort {
     (self.name, self.isSocket, self.hasMessages) = (name, isSocket, hasMessages)
   }
 
-  func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput {
+  func read(into room: UnsafeMutableRawBufferPointer) throws(SourceFailure) -> LinePortInput {
     let count =
       isSocket
       ? unsafe LocalSocket.receive(descriptor, into: room, flags: hasMessages ? CInt(MSG_TRUNC) : 0)
@@ -69,22 +69,22 @@ class DescriptorPort: LinePort {
     return unsafe poll(&state, 1, 0) > 0
   }
 
-  func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int {
+  func write(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) -> Int {
     let count = unsafe Glibc.write(descriptor, bytes.baseAddress, bytes.count)
     if count >= 0 { return count }
     if errno == EAGAIN || errno == EINTR { return 0 }
     throw failure(errno)
   }
 
-  func failure(_ code: CInt) -> HTTPFailure {
-    unsafe HTTPFailure("the connection to \(name) has failed: \(String(cString: strerror(code)))")
+  func failure(_ code: CInt) -> SourceFailure {
+    unsafe SourceFailure("the connection to \(name) has failed: \(String(cString: strerror(code)))")
   }
 }
 
 extension DescriptorPort {
   /// Connects to a Unix socket.
   /// - Parameter needsMessages: whether it must be a socket of sequenced packets.
-  static func unix(_ path: String, needsMessages: Bool) throws(HTTPFailure) -> DescriptorPort {
+  static func unix(_ path: String, needsMessages: Bool) throws(SourceFailure) -> DescriptorPort {
     do throws(SystemError) {
       if !needsMessages {
         do throws(SystemError) {
@@ -95,7 +95,7 @@ extension DescriptorPort {
         try UnixSocket.connect(to: path, hasMessages: true), name: path, isSocket: true, hasMessages: true)
     } catch {
       guard error.code == EPROTOTYPE else { throw .connecting(to: path, error.code) }
-      throw HTTPFailure(
+      throw SourceFailure(
         needsMessages
           ? "\(path) is no socket of messages (sequenced packets); use split = \"lines\""
           : "\(path) is a socket of datagrams, to which no source can connect")
@@ -103,8 +103,8 @@ extension DescriptorPort {
   }
 }
 
-extension HTTPFailure {
-  static func connecting(to place: String, _ code: CInt) -> HTTPFailure {
-    unsafe HTTPFailure("could not connect to \(place): \(String(cString: strerror(code)))")
+extension SourceFailure {
+  static func connecting(to place: String, _ code: CInt) -> SourceFailure {
+    unsafe SourceFailure("could not connect to \(place): \(String(cString: strerror(code)))")
   }
 }

@@ -90,7 +90,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private func open() {
     guard !thread.isStopped else { return }
     context.progress(.attempted)
-    do throws(HTTPFailure) {
+    do throws(SourceFailure) {
       switch settings.place {
       case .unix(let path): opened(try DescriptorPort.unix(path, needsMessages: !settings.hasLines))
       case .udp(let address): opened(try DatagramPort(address))
@@ -136,7 +136,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   }
 
   /// - Parameter failure: nil: the other side has ended the connection, or there was no demand.
-  private func ended(_ failure: HTTPFailure?) {
+  private func ended(_ failure: SourceFailure?) {
     close()
     cancelTimer()
     conclude(failure)
@@ -156,7 +156,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     do throws(SystemError) {
       registration = try thread.loop.register(port.descriptor, for: readiness, handler: self)
     } catch {
-      ended(HTTPFailure(error.description))
+      ended(SourceFailure(error.description))
     }
   }
 
@@ -178,9 +178,9 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   private func send() {
     guard let port else { return }
-    do throws(HTTPFailure) {
+    do throws(SourceFailure) {
       while let bytes = unsent.first {
-        let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(HTTPFailure) in try unsafe port.write(bytes) }
+        let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(SourceFailure) in try unsafe port.write(bytes) }
         guard count == bytes.count else {
           unsent[0] = bytes.dropFirst(count)
           return
@@ -194,8 +194,8 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   private func read() {
     guard let port else { return }
-    var (events, isOver, failure) = (EventBatch(), false, HTTPFailure?.none)
-    do throws(HTTPFailure) {
+    var (events, isOver, failure) = (EventBatch(), false, SourceFailure?.none)
+    do throws(SourceFailure) {
       isOver = try read(from: port, into: &events)
     } catch {
       (isOver, failure) = (true, error)
@@ -210,12 +210,12 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   }
 
   /// - Returns: whether the other side has ended the connection.
-  private func read(from port: any LinePort, into events: inout EventBatch) throws(HTTPFailure) -> Bool {
+  private func read(from port: any LinePort, into events: inout EventBatch) throws(SourceFailure) -> Bool {
     let size = port.hasMessages ? LineConfiguration.maximumMessageBytes : Self.shareOfTurn
-    var failure: HTTPFailure?
+    var failure: SourceFailure?
     var isOver = false
     unsafe withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { room in
-      do throws(HTTPFailure) { isOver = try unsafe read(from: port, with: room, into: &events) } catch {
+      do throws(SourceFailure) { isOver = try unsafe read(from: port, with: room, into: &events) } catch {
         failure = error
       }
     }
@@ -225,7 +225,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
 
   private func read(
     from port: any LinePort, with room: UnsafeMutableRawBufferPointer, into events: inout EventBatch
-  ) throws(HTTPFailure) -> Bool {
+  ) throws(SourceFailure) -> Bool {
     var (byteCount, count) = (0, 0)
     mayHaveMore = false
     while byteCount < Self.shareOfTurn, count < Self.messagesPerTurn {
@@ -240,7 +240,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
         if settings.isTelnet {
           var text: [UInt8] = []
           do throws(ContentFault) { try unsafe telnet.feed(bytes, into: &text) } catch {
-            throw HTTPFailure(error.sentence)
+            throw SourceFailure(error.sentence)
           }
           unsafe text.withUnsafeBytes { unsafe take($0, text.count, into: &events) }
         } else {
@@ -273,7 +273,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
   private func reportLosses(of port: any LinePort, hasEvents: Bool) {
     let (long, lost) = (dropped + splitter.takeDroppedCount(), port.takeLostCount())
     let what = settings.hasLines ? "line" : "message"
-    let limit = HTTPFailure.over(settings.maximumEventBytes, what).sentence
+    let limit = SourceFailure.over(settings.maximumEventBytes, what).sentence
     if long > 0 { report(.lost("a \(limit) (max_body)", count: long)) }
     if lost > 0 {
       report(.lost("the system has dropped datagrams, which came faster than they were read", count: lost))
@@ -301,7 +301,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
       guard now < unwantedSince + driver.restTime else { return ended(nil) }
       awake(at: unwantedSince + driver.restTime)
     } else if let limit = settings.idleTimeout {
-      guard now < heardAt + limit else { return ended(HTTPFailure("no data within \(limit.wholeMilliseconds) ms")) }
+      guard now < heardAt + limit else { return ended(SourceFailure("no data within \(limit.wholeMilliseconds) ms")) }
       awake(at: heardAt + limit)
     }
   }

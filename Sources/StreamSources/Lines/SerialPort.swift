@@ -19,17 +19,17 @@ final class SerialPort: DescriptorPort {
   ]
 
   /// - Throws: when the device cannot be opened, another program has it, or it does not accept the settings.
-  init(_ settings: SerialSettings) throws(HTTPFailure) {
+  init(_ settings: SerialSettings) throws(SourceFailure) {
     let path = settings.device
     // Without O_NONBLOCK, opening waits for the modem's line DCD.
     let raw = unsafe open(path, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)
     guard raw >= 0 else { throw Self.cannotOpen(path, errno) }
     let device = OwnedDescriptor(raw)
     former = termios()
-    guard unsafe tcgetattr(raw, &former) == 0 else { throw HTTPFailure("\(path) is not a serial port") }
+    guard unsafe tcgetattr(raw, &former) == 0 else { throw SourceFailure("\(path) is not a serial port") }
     // The lock is for processes with privileges, which TIOCEXCL does not stop.
     guard flock(raw, LOCK_EX | LOCK_NB) == 0, claim_terminal(raw) == 0 else {
-      throw HTTPFailure("\(path) is in use by another stream or program")
+      throw SourceFailure("\(path) is in use by another stream or program")
     }
     var new = former
     let isAccepted = unsafe Self.apply(settings, to: &new) && tcsetattr(raw, TCSANOW, &new) == 0
@@ -38,7 +38,7 @@ final class SerialPort: DescriptorPort {
       actual.c_cflag == new.c_cflag
     else {
       Self.giveBack(raw, &former)
-      throw HTTPFailure("\(path) does not support the settings (baud, data_bits, parity, stop_bits, flow)")
+      throw SourceFailure("\(path) does not support the settings (baud, data_bits, parity, stop_bits, flow)")
     }
     tcflush(raw, TCIFLUSH)  // what came with other settings
     super.init(device, name: path)
@@ -83,23 +83,23 @@ final class SerialPort: DescriptorPort {
   /// CRTSCTS.
   private static let hardwareFlow: tcflag_t = 0o20_000_000_000
 
-  override func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput {
+  override func read(into room: UnsafeMutableRawBufferPointer) throws(SourceFailure) -> LinePortInput {
     let input = try unsafe super.read(into: room)
     guard input == .end else { return input }
-    throw HTTPFailure("\(name) was unplugged")
+    throw SourceFailure("\(name) was unplugged")
   }
 
-  override func failure(_ code: CInt) -> HTTPFailure {
-    unsafe HTTPFailure("\(name) has failed, or was unplugged: \(String(cString: strerror(code)))")
+  override func failure(_ code: CInt) -> SourceFailure {
+    unsafe SourceFailure("\(name) has failed, or was unplugged: \(String(cString: strerror(code)))")
   }
 
-  private static func cannotOpen(_ path: String, _ code: CInt) -> HTTPFailure {
+  private static func cannotOpen(_ path: String, _ code: CInt) -> SourceFailure {
     let hint =
       switch code {
       case EACCES: Sandbox.hint("SupplementaryGroups=dialout", in: "serial.conf")
       case EPERM, ENOENT: Sandbox.hint("PrivateDevices=no and DeviceAllow=", in: "serial.conf")
       default: ""
       }
-    return unsafe HTTPFailure("could not open \(path): \(String(cString: strerror(code)))\(hint)")
+    return unsafe SourceFailure("could not open \(path): \(String(cString: strerror(code)))\(hint)")
   }
 }

@@ -15,7 +15,7 @@ import StreamRuntime
   private var easy: UnsafeMutableRawPointer?
   private var connectionList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
-  private var completed: ((HTTPFailure?) -> Void)?
+  private var completed: ((SourceFailure?) -> Void)?
   private(set) var descriptor: CInt = -1
 
   /// With TLS, OpenSSL may have read more than it has returned.
@@ -23,8 +23,8 @@ import StreamRuntime
   let waitsForNothing = false
 
   /// - Throws: when the host is none, or memory is exhausted.
-  init(host: String, port: UInt16, tls: HTTPTrust?, on loop: EventLoop) throws(HTTPFailure) {
-    guard let client = HTTPClient(on: loop, transfersPerHost: 1) else { throw HTTPFailure("out of memory") }
+  init(host: String, port: UInt16, tls: HTTPTrust?, on loop: EventLoop) throws(SourceFailure) {
+    guard let client = HTTPClient(on: loop, transfersPerHost: 1) else { throw SourceFailure("out of memory") }
     let place = host.contains(":") ? "[\(host)]" : host
     let url = try HTTPURL("\(tls == nil ? "http" : "https")://\(place):\(port)/", adding: [])
     self.client = client
@@ -38,12 +38,12 @@ import StreamRuntime
   }
 
   /// - Parameter completed: called once, unless it is closed before: nil if it is open.
-  func connect(completed: @escaping (HTTPFailure?) -> Void) {
+  func connect(completed: @escaping (SourceFailure?) -> Void) {
     self.completed = completed
     client.outsideCurl { [self] in
-      guard let easy = unsafe curl_easy_init() else { return fail(HTTPFailure("out of memory")) }
+      guard let easy = unsafe curl_easy_init() else { return fail(SourceFailure("out of memory")) }
       unsafe self.easy = unsafe easy
-      guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(HTTPFailure("out of memory")) }
+      guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(SourceFailure("out of memory")) }
       client.actNow()
     }
   }
@@ -89,21 +89,21 @@ import StreamRuntime
     completed(descriptor >= 0 ? nil : unsafe failure(result, easy))
   }
 
-  func fail(_ failure: HTTPFailure) { completed.take()?(failure) }
+  func fail(_ failure: SourceFailure) { completed.take()?(failure) }
 
   func cancel() {}
 
-  private func failure(_ code: CURLcode, _ easy: UnsafeMutableRawPointer) -> HTTPFailure {
+  private func failure(_ code: CURLcode, _ easy: UnsafeMutableRawPointer) -> SourceFailure {
     let url = request.url
     guard code == CURLE_OPERATION_TIMEDOUT else {
       return unsafe .transport(code, of: request, to: url, easy, detail: String(cString: errorBuffer))
     }
-    return HTTPFailure("no connection to \(url.origin.authority) within \(Self.timeout.inWords)")
+    return SourceFailure("no connection to \(url.origin.authority) within \(Self.timeout.inWords)")
   }
 
   // MARK: LinePort
 
-  func read(into room: UnsafeMutableRawBufferPointer) throws(HTTPFailure) -> LinePortInput {
+  func read(into room: UnsafeMutableRawBufferPointer) throws(SourceFailure) -> LinePortInput {
     guard let easy = unsafe easy else { return .end }
     var count = 0
     switch unsafe curl_easy_recv(easy, room.baseAddress, room.count, &count) {
@@ -113,7 +113,7 @@ import StreamRuntime
     }
   }
 
-  func write(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) -> Int {
+  func write(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) -> Int {
     guard let easy = unsafe easy else { return 0 }
     var count = 0
     switch unsafe curl_easy_send(easy, bytes.baseAddress, bytes.count, &count) {
@@ -123,10 +123,10 @@ import StreamRuntime
     }
   }
 
-  private func lost(_ code: CURLcode, _ easy: UnsafeMutableRawPointer) -> HTTPFailure {
+  private func lost(_ code: CURLcode, _ easy: UnsafeMutableRawPointer) -> SourceFailure {
     // In TLS 1.3 a server that refuses the client's certificate reports it only after the connection is made.
     let detail = unsafe String(cString: errorBuffer)
     if detail.contains(" alert ") { return unsafe .transport(code, of: request, to: request.url, easy, detail: detail) }
-    return HTTPFailure("the connection to \(request.url.origin.authority) was lost")
+    return SourceFailure("the connection to \(request.url.origin.authority) was lost")
   }
 }

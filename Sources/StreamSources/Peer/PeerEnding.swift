@@ -4,7 +4,7 @@ import StreamProtocol
 /// The reasons for the end of a connection to another streamd, as sentences. None has a text of the other side: it might be
 /// the token that was sent to it.
 extension PeerMachine.Ending {
-  private init(_ sentence: String) { self.init(failure: HTTPFailure(sentence)) }
+  private init(_ sentence: String) { self.init(failure: SourceFailure(sentence)) }
 
   /// The stream's source there has ended for good, or until a reload.
   static let completed = Self("the stream of the other streamd has ended")

@@ -76,7 +76,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
   private func failed(_ error: SystemError) -> PeerMachine.Ending {
     let address = machine.configuration.address
     let place = machine.isAnswered ? "the connection to \(address) has failed" : "cannot connect to \(address)"
-    return .init(failure: HTTPFailure("\(place): \(error.reason)"))
+    return .init(failure: SourceFailure("\(place): \(error.reason)"))
   }
 
   // MARK: Turns
@@ -112,7 +112,7 @@ final class PeerLink: EventLoop.Handler, @unchecked Sendable {  // confined to t
     do throws(SystemError) {
       try watch(socket)
     } catch {
-      finish(.init(failure: HTTPFailure("the connection cannot be watched: \(error)")))
+      finish(.init(failure: SourceFailure("the connection cannot be watched: \(error)")))
     }
   }
 

@@ -21,7 +21,7 @@ struct PeerMachine {
 
   /// Why the connection ends.
   struct Ending: Error, Equatable {
-    var failure: HTTPFailure
+    var failure: SourceFailure
     /// Whether the stream has no event with the id after which the subscription resumes.
     var isOfPosition = false
   }

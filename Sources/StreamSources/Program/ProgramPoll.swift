@@ -118,7 +118,7 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
   }
 
   private func answer(_ fault: String?, _ bytes: [UInt8]) -> PollMachine.Answer {
-    if let fault { return .failed(HTTPFailure(fault)) }
+    if let fault { return .failed(SourceFailure(fault)) }
     guard let machine, driver.form != .lines, !bytes.isWhiteSpace else { return .nothing }
     return machine.answer(nil, BodyDigest(bytes))
   }
@@ -128,14 +128,14 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
   /// A program of lines waits for demand. Of any other one the output is wanted when it begins, and bounded.
   override var isRead: Bool { driver.form != .lines || isWanted }
 
-  override func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) {
+  override func take(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) {
     guard case .whole(let limit) = driver.form else { return try unsafe takeLines(bytes, &splitter) }
     // Three bytes more for a byte order mark, and two for the line end.
     guard bytes.count <= limit + 5 - output.count else { throw tooLong(limit) }
     unsafe output.append(contentsOf: bytes)
   }
 
-  override func takeEnd() throws(HTTPFailure) {
+  override func takeEnd() throws(SourceFailure) {
     guard case .whole(let limit) = driver.form else { return try takeLastLine(&splitter) }
     if output.starts(with: [0xEF, 0xBB, 0xBF]) { output.removeFirst(3) }
     if output.last == 0x0A {
@@ -145,8 +145,8 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
     guard output.count <= limit else { throw tooLong(limit) }
   }
 
-  private func tooLong(_ limit: Int) -> HTTPFailure {
-    HTTPFailure("wrote \(HTTPFailure.over(limit, "output").sentence)")
+  private func tooLong(_ limit: Int) -> SourceFailure {
+    SourceFailure("wrote \(SourceFailure.over(limit, "output").sentence)")
   }
 
   // MARK: Its time

@@ -36,9 +36,9 @@ private final class RestartedProgram: ProgramSubscription<RestartMachine>, @unch
     }
   }
 
-  override func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) { try unsafe takeLines(bytes, &splitter) }
+  override func take(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) { try unsafe takeLines(bytes, &splitter) }
 
-  override func takeEnd() throws(HTTPFailure) { try takeLastLine(&splitter) }
+  override func takeEnd() throws(SourceFailure) { try takeLastLine(&splitter) }
 
   override func ended(_ fault: String?) {
     report(fault.map { machine?.failed($0, at: now) } ?? machine?.endedWell(at: now))
@@ -48,20 +48,20 @@ private final class RestartedProgram: ProgramSubscription<RestartMachine>, @unch
 
 extension ProgramSubscription {
   /// Delivers the lines that the next piece of the output completes, also those before one that is too long.
-  func takeLines(_ bytes: UnsafeRawBufferPointer, _ splitter: inout LineSplitter) throws(HTTPFailure) {
+  func takeLines(_ bytes: UnsafeRawBufferPointer, _ splitter: inout LineSplitter) throws(SourceFailure) {
     var events = EventBatch()
     defer { give(events, nil) }
     do throws(EventTooLong) { try unsafe splitter.feed(bytes, into: &events) } catch { throw Self.tooLong(error) }
   }
 
   /// Delivers a last line without line end, or holds it until it is wanted.
-  func takeLastLine(_ splitter: inout LineSplitter) throws(HTTPFailure) {
+  func takeLastLine(_ splitter: inout LineSplitter) throws(SourceFailure) {
     var last = EventBatch()
     do throws(EventTooLong) { try splitter.end(into: &last) } catch { throw Self.tooLong(error) }
     if isWanted { give(last, nil) } else { held = last }
   }
 
-  private static func tooLong(_ error: EventTooLong) -> HTTPFailure {
-    HTTPFailure("wrote a \(HTTPFailure.over(error.maximumBytes, "line").sentence)")
+  private static func tooLong(_ error: EventTooLong) -> SourceFailure {
+    SourceFailure("wrote a \(SourceFailure.over(error.maximumBytes, "line").sentence)")
   }
 }

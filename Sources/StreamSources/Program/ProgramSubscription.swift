@@ -54,9 +54,9 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
   var isRead: Bool { isWanted }
   /// Takes the next piece of the output.
   /// - Throws: the error in it, after the program's name; the run then fails.
-  func take(_ bytes: UnsafeRawBufferPointer) throws(HTTPFailure) {}
+  func take(_ bytes: UnsafeRawBufferPointer) throws(SourceFailure) {}
   /// Takes the end of a run that has succeeded.
-  func takeEnd() throws(HTTPFailure) {}
+  func takeEnd() throws(SourceFailure) {}
   /// The run is over.
   /// - Parameter fault: why it has failed; nil: it has not.
   func ended(_ fault: String?) {}
@@ -117,7 +117,7 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
 
   final func programWrote(_ bytes: UnsafeRawBufferPointer) {
     context.progress(.received(byteCount: bytes.count))
-    do throws(HTTPFailure) { try unsafe take(bytes) } catch { fail(error.sentence) }
+    do throws(SourceFailure) { try unsafe take(bytes) } catch { fail(error.sentence) }
     advance()
   }
 
@@ -132,7 +132,7 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
     }
     if fault == nil { fault = ending.fault }
     if fault == nil {
-      do throws(HTTPFailure) { try takeEnd() } catch { fault = error.sentence }
+      do throws(SourceFailure) { try takeEnd() } catch { fault = error.sentence }
     }
     // The next run may begin in this call.
     let failure = fault

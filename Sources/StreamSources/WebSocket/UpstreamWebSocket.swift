@@ -17,7 +17,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     func webSocketReports(_ report: SourceReport)
     /// The last call.
     /// - Parameter failure: nil: the upstream has closed the connection regularly, or there was no demand.
-    func webSocketEnded(_ failure: HTTPFailure?)
+    func webSocketEnded(_ failure: SourceFailure?)
   }
 
   private enum Phase {
@@ -51,7 +51,7 @@ final class UpstreamWebSocket: Transfer.Handler {
   /// How the machine has ended the connection, while there are such events.
   private var ending: WebSocketMachine.Ending?
   /// How the transfer has ended, while the machine has such bytes, or there are such events.
-  private var end: HTTPFailure?
+  private var end: SourceFailure?
   private var timer: (id: TimerID, due: Duration)?
   private var nextTurn: TimerID?
 
@@ -63,7 +63,7 @@ final class UpstreamWebSocket: Transfer.Handler {
 
   /// Begins.
   /// - Throws: for a faulty configuration, or if a process for jq cannot be started.
-  func open(with client: HTTPClient, progress: @escaping (SourceProgress) -> Void) throws(HTTPFailure) {
+  func open(with client: HTTPClient, progress: @escaping (SourceProgress) -> Void) throws(SourceFailure) {
     var request = try configuration.request.request(nil)
     (request.isEndless, request.offer) = (true, offer)
     request.secretsFollow = configuration.sendsSecrets
@@ -126,7 +126,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     examiner.examine(events)
   }
 
-  private func examined(_ result: Result<[WebSocketConversation.Verdict], HTTPFailure>) {
+  private func examined(_ result: Result<[WebSocketConversation.Verdict], SourceFailure>) {
     guard phase == .opening || phase == .open else { return }
     switch result {
     case .failure(let failure) where phase == .opening: finish(failure)
@@ -201,7 +201,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     transfer?.send(atOnce: true)
   }
 
-  private func finish(_ failure: HTTPFailure?) {
+  private func finish(_ failure: SourceFailure?) {
     finish()
     tellEnd(failure)
   }
@@ -214,7 +214,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     transfer = nil
   }
 
-  private func tellEnd(_ failure: HTTPFailure?) {
+  private func tellEnd(_ failure: SourceFailure?) {
     let owner = owner
     self.owner = nil
     owner?.webSocketEnded(failure)
@@ -242,7 +242,7 @@ final class UpstreamWebSocket: Transfer.Handler {
       let compresses = try offer.accepts { head.answer[$0] ?? [] }
       machine = WebSocketMachine(configuration, compresses: compresses, at: now)
     } catch {
-      return .refuse(HTTPFailure("the response \(error.reason)"))
+      return .refuse(SourceFailure("the response \(error.reason)"))
     }
     phase = .open
     owner?.webSocketIsOpen()
@@ -264,20 +264,20 @@ final class UpstreamWebSocket: Transfer.Handler {
 
   func transferSends(into room: UnsafeMutableRawBufferPointer) -> Int { unsafe machine?.fill(room) ?? 0 }
 
-  func transferEnded(_ result: Result<UpstreamResponse, HTTPFailure>) {
+  func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
     transfer = nil
-    let failure: HTTPFailure
+    let failure: SourceFailure
     switch (result, phase) {
     case (.success(let head), .opening): failure = Self.refusal(head)
-    case (.success, _): failure = HTTPFailure("the upstream has ended the connection without a close frame")
+    case (.success, _): failure = SourceFailure("the upstream has ended the connection without a close frame")
     case (.failure(let reason), _): failure = reason
     }
     let isUsedUp = !hasRest && unexamined.isEmpty && waiting.isEmpty
     if phase == .open, !isUsedUp { end = failure } else { finish(failure) }
   }
 
-  private static func refusal(_ head: UpstreamResponse) -> HTTPFailure {
-    var failure = HTTPFailure.status(head.status, retryAfter: head.retryAfter)
+  private static func refusal(_ head: UpstreamResponse) -> SourceFailure {
+    var failure = SourceFailure.status(head.status, retryAfter: head.retryAfter)
     if head.status < 400 { failure.sentence += " instead of a WebSocket" }
     return failure
   }

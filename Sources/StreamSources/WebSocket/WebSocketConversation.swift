@@ -49,15 +49,15 @@ struct WebSocketConversation {
   ///
   /// - Returns: the texts to send.
   /// - Throws: if the upstream asks for too many answers, or one is too long.
-  mutating func hear(_ verdict: Verdict, at now: Duration) throws(HTTPFailure) -> [[UInt8]] {
+  mutating func hear(_ verdict: Verdict, at now: Duration) throws(SourceFailure) -> [[UInt8]] {
     var texts: [[UInt8]] = []
     if let answer = verdict.answer {
       answersEnd = max(answersEnd, now) + Self.pause
       guard answersEnd - now <= Self.pause * Self.burst else {
-        throw HTTPFailure("the upstream asks for more answers than \(Self.burst) at once and 10 in a second")
+        throw SourceFailure("the upstream asks for more answers than \(Self.burst) at once and 10 in a second")
       }
       guard answer.count <= Self.longestAnswer else {
-        throw HTTPFailure("the answer to a message is over \(Self.longestAnswer >> 10) KiB")
+        throw SourceFailure("the answer to a message is over \(Self.longestAnswer >> 10) KiB")
       }
       texts.append(answer)
     }
@@ -69,11 +69,11 @@ struct WebSocketConversation {
   }
 
   /// The failure of the opening at its time.
-  var lateness: HTTPFailure {
+  var lateness: SourceFailure {
     let program = rest.first?.after?.split(separator: "\n").joined(separator: " ") ?? ""
     let shown = program.count > 100 ? program.prefix(100) + "…" : program[...]
     let time = configuration.request.timeout
-    return HTTPFailure(
+    return SourceFailure(
       "no message that fits after = '\(shown)' within \(time.inWords): the rest of send was not sent")
   }
 
@@ -118,7 +118,7 @@ struct WebSocketConversation {
 extension WebSocketConversation.Verdict {
   /// - Parameter answer: of the process that runs the program. A message that jq cannot read fits nothing.
   /// - Throws: if `with` fails.
-  init(_ answer: JQAnswer) throws(HTTPFailure) {
+  init(_ answer: JQAnswer) throws(SourceFailure) {
     guard answer.failure == nil, let first = answer.outputs.first?.event else { return }
     let flags = first.split { "[,]".utf8.contains($0) }.map { $0.first == UInt8(ascii: "t") }
     (fitting, isAnswered) = (flags.dropLast(), flags.last == true)
@@ -127,7 +127,7 @@ extension WebSocketConversation.Verdict {
     else { return }
     guard result.first == UInt8(ascii: "[") else {
       let message = Self.text(result.dropFirst(#"{"error":"#.utf8.count).dropLast())
-      throw HTTPFailure("the program of an answer fails: \(String(decoding: message.prefix(200), as: UTF8.self))")
+      throw SourceFailure("the program of an answer fails: \(String(decoding: message.prefix(200), as: UTF8.self))")
     }
     if result.count > 2 { self.answer = Self.text(result.dropFirst().dropLast()) }
   }

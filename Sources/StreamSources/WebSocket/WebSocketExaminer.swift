@@ -5,7 +5,7 @@ import StreamRuntime
 final class WebSocketExaminer: JQProcess.Owner {
   private let program: String
   private let context: SourceContext
-  private let completed: (Result<[WebSocketConversation.Verdict], HTTPFailure>) -> Void
+  private let completed: (Result<[WebSocketConversation.Verdict], SourceFailure>) -> Void
   private let report: (SourceReport) -> Void
   private var process: JQProcess?
   /// Whether its program is compiled.
@@ -21,10 +21,10 @@ final class WebSocketExaminer: JQProcess.Owner {
   ///   - report: called if the process has more rights than it should.
   init(
     _ program: String, in context: SourceContext, report: @escaping (SourceReport) -> Void,
-    completed: @escaping (Result<[WebSocketConversation.Verdict], HTTPFailure>) -> Void
-  ) throws(HTTPFailure) {
+    completed: @escaping (Result<[WebSocketConversation.Verdict], SourceFailure>) -> Void
+  ) throws(SourceFailure) {
     (self.program, self.context, self.completed, self.report) = (program, context, completed, report)
-    do throws(SystemError) { try start() } catch { throw HTTPFailure("jq cannot be started: \(error)") }
+    do throws(SystemError) { try start() } catch { throw SourceFailure("jq cannot be started: \(error)") }
   }
 
   /// Examines messages; only after the last ones are.
@@ -51,7 +51,7 @@ final class WebSocketExaminer: JQProcess.Owner {
 
   private func fail(_ reason: String) {
     end()
-    completed(.failure(HTTPFailure(reason)))
+    completed(.failure(SourceFailure(reason)))
   }
 
   // MARK: JQProcess.Owner
@@ -64,7 +64,7 @@ final class WebSocketExaminer: JQProcess.Owner {
     }
     hasAnswered = true
     guard !questions.isEmpty else { return }
-    do throws(HTTPFailure) {
+    do throws(SourceFailure) {
       verdicts.append(try WebSocketConversation.Verdict(answer))
     } catch {
       return fail(error.sentence)

@@ -11,7 +11,7 @@ struct WebSocketMachine {
     /// For the close frame; nil: none, as in the upstream's.
     var code: UInt16?
     /// nil: the end is none.
-    var failure: HTTPFailure?
+    var failure: SourceFailure?
   }
 
   /// The time for any frame after a ping.
@@ -166,7 +166,7 @@ struct WebSocketMachine {
       }
       if !decoder.hasOutput { try decoder.end() }
     } catch {
-      throw Ending(code: 1007, failure: HTTPFailure("a binary message is not encoded with \(coding), or damaged"))
+      throw Ending(code: 1007, failure: SourceFailure("a binary message is not encoded with \(coding), or damaged"))
     }
     guard !decoder.hasOutput else { throw Ending(code: 1009, failure: .over(limit, "message")) }
     return true
@@ -180,7 +180,7 @@ struct WebSocketMachine {
           try unsafe inflater.decode(bytes)
         }
       } catch {
-        throw Ending(code: 1002, failure: HTTPFailure("a compressed message cannot be decoded"))
+        throw Ending(code: 1002, failure: SourceFailure("a compressed message cannot be decoded"))
       }
       let output = unsafe inflater.output
       guard inflater.hasOutput else {
@@ -205,7 +205,7 @@ struct WebSocketMachine {
     return text
   }
 
-  private static let malformedText = Ending(code: 1007, failure: HTTPFailure("a text message is not UTF-8"))
+  private static let malformedText = Ending(code: 1007, failure: SourceFailure("a text message is not UTF-8"))
 
   private func violation(_ violation: WebSocketDecoder.Violation) -> Ending {
     let isTooLong = violation.code == 1009
@@ -213,15 +213,15 @@ struct WebSocketMachine {
       code: violation.code,
       failure: isTooLong
         ? .over(configuration.request.maximumBodyBytes, "message")
-        : HTTPFailure("the upstream has violated the WebSocket protocol: \(violation.reason)"))
+        : SourceFailure("the upstream has violated the WebSocket protocol: \(violation.reason)"))
   }
 
   /// A server that ends the connection without a complaint is asked again at once, as one that ends a response.
-  private static func failure(ofClose code: UInt16?) -> HTTPFailure? {
+  private static func failure(ofClose code: UInt16?) -> SourceFailure? {
     guard let code, code != 1000, code != 1001 else { return nil }
     // The server's own text does not belong in the journal.
     let meaning = meanings[code].map { " (\($0))" } ?? ""
-    return HTTPFailure("the upstream has closed the connection with \(code)\(meaning)")
+    return SourceFailure("the upstream has closed the connection with \(code)\(meaning)")
   }
 
   /// RFC 6455, 7.4.1, and IANA, "WebSocket Close Code Number Registry".
@@ -244,11 +244,11 @@ struct WebSocketMachine {
   ) -> (events: EventBatch, ending: Ending?) {
     var rest = EventBatch()
     for (event, verdict) in zip(events, verdicts) {
-      do throws(HTTPFailure) {
+      do throws(SourceFailure) {
         for text in try conversation.hear(verdict, at: now) { send(WebSocketFrame.text(text)) }
         answerByteCount += verdict.answer?.count ?? 0
         guard answerByteCount <= Self.longestUnsent else {
-          throw HTTPFailure("the upstream does not read the answers that it asks for")
+          throw SourceFailure("the upstream does not read the answers that it asks for")
         }
       } catch {
         return (rest, Ending(code: 1008, failure: error))
@@ -310,11 +310,11 @@ struct WebSocketMachine {
     }
     if let pinged = pingedAt, heardAt > pinged { pingedAt = nil }
     if let pingedAt, now >= pingedAt + Self.patience {
-      throw Ending(code: 1011, failure: HTTPFailure("no answer to a ping within \(Self.patience.inWords)"))
+      throw Ending(code: 1011, failure: SourceFailure("no answer to a ping within \(Self.patience.inWords)"))
     }
     let idleDue = configuration.idleTimeout.map { messageAt + $0 }
     if let limit = configuration.idleTimeout, let idleDue, now >= idleDue {
-      throw Ending(code: 1000, failure: HTTPFailure("no message within \(limit.wholeMilliseconds) ms"))
+      throw Ending(code: 1000, failure: SourceFailure("no message within \(limit.wholeMilliseconds) ms"))
     }
     if let due = conversation.due, now >= due { throw Ending(code: 1000, failure: conversation.lateness) }
     if now >= pingDue {

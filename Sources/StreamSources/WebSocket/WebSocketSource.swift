@@ -62,8 +62,8 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
   override func perform(_ action: RestartMachine.Action) { perform(action) { connect() } }
 
   private func connect() {
-    do throws(HTTPFailure) {
-      guard let client = thread.httpClient else { throw HTTPFailure("the source thread has stopped") }
+    do throws(SourceFailure) {
+      guard let client = thread.httpClient else { throw SourceFailure("the source thread has stopped") }
       let socket = UpstreamWebSocket(driver.configuration, in: context, owner: self)
       self.socket = socket
       try socket.open(with: client, progress: context.progress)
@@ -82,7 +82,7 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
 
   func webSocketReports(_ news: SourceReport) { report(news) }
 
-  func webSocketEnded(_ failure: HTTPFailure?) {
+  func webSocketEnded(_ failure: SourceFailure?) {
     socket = nil
     cancelTimer()
     conclude(failure)

@@ -34,7 +34,7 @@ private final class NumberSubscription: SourceSubscription<RestartMachine>, @unc
   private func read() {
     context.progress(.attempted)
     guard let bytes = FileManager.default.contents(atPath: path) else {
-      return conclude(HTTPFailure("\(path) cannot be read"))
+      return conclude(SourceFailure("\(path) cannot be read"))
     }
     report(machine?.answered(at: now))
     give(EventBatch(bytes.split(separator: UInt8(ascii: "\n")).map { Array($0) }), nil)

@@ -159,7 +159,7 @@ final class PublishingRequest: Exchange {
   /// Whether the received part of the first value may be the beginning of a byte order mark, which is not part of a
   /// text.
   private var mayBeMark: Bool {
-    part.count < 3 && [0xEF, 0xBB, 0xBF].starts(with: part) && count == 0 && publication.arrived.isEmpty
+    count == 0 && publication.arrived.isEmpty && part.count < 3 && [0xEF, 0xBB, 0xBF].starts(with: part)
       && EventEncoding.Content(ofType: stream.configuration.type) != .binary
   }
 
