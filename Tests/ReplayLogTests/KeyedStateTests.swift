@@ -182,7 +182,8 @@ func keyed(_ events: [[UInt8]]) -> EventBatch {
       }
       try check(log, model)
     }
-    #expect(renewed > lost)
+    // A random run may have no renewal at all.
+    #expect(renewed > lost || renewed + lost == 0)
   }
 
   @Test func tombstonesAreKeptForAWalkUntilTheirSpaceIsNeeded() throws {
