@@ -25,7 +25,7 @@ extension ConnectionMachine {
     do {
       while phase != .closed, unsafe !rest.isEmpty, frameCount < frameLimit {
         frameCount += 1
-        if tail.isEmpty {
+        if incomplete.isEmpty || incomplete[0].tail.isEmpty {
           let offset = bytes.count - rest.count
           if gathersValues, let (id, byteCount) = unsafe receiveRun(rest) {
             events.append(.payloads(id, offset..<offset + byteCount))
@@ -85,7 +85,7 @@ extension ConnectionMachine {
   ) throws(ProtocolViolation) {
     let wanted = try unsafe wantedByteCount(rest)
     guard rest.count >= wanted else {
-      tail = unsafe [UInt8](rest)
+      partial.tail = unsafe [UInt8](rest)
       unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest[rest.count...])
       return
     }
@@ -99,15 +99,16 @@ extension ConnectionMachine {
     _ rest: inout UnsafeRawBufferPointer, into events: inout [Event]
   ) throws(ProtocolViolation) {
     let wanted = try wantedByteCountOfTail()
-    let missing = wanted - tail.count
-    let count = tail.count + min(rest.count, missing)
+    let (before, capacity) = (partial.tail.count, partial.tail.capacity)
+    let missing = wanted - before
+    let count = before + min(rest.count, missing)
     // The capacity doubles, as without this, but does not exceed the frame: it counts in the user's account.
-    if count > tail.capacity { tail.reserveCapacity(min(wanted, max(count, 2 * tail.capacity))) }
-    unsafe tail.append(contentsOf: rest.prefix(missing))
+    if count > capacity { partial.tail.reserveCapacity(min(wanted, max(count, 2 * capacity))) }
+    unsafe partial.tail.append(contentsOf: rest.prefix(missing))
     unsafe rest = unsafe UnsafeRawBufferPointer(rebasing: rest.dropFirst(missing))
-    guard try wantedByteCountOfTail() == tail.count else { return }
-    let frame = tail
-    tail = []
+    guard try wantedByteCountOfTail() == partial.tail.count else { return }
+    let frame = partial.tail
+    partial.tail = []
     try unsafe frame.withUnsafeBufferPointer { bytes throws(ProtocolViolation) in
       try unsafe receive(frame: UnsafeRawBufferPointer(bytes), into: &events)
     }
@@ -117,7 +118,7 @@ extension ConnectionMachine {
   private static let maximumSetupBytes = 0xffff
 
   private func wantedByteCountOfTail() throws(ProtocolViolation) -> Int {
-    try unsafe tail.withUnsafeBufferPointer { head throws(ProtocolViolation) in
+    try unsafe partial.tail.withUnsafeBufferPointer { head throws(ProtocolViolation) in
       try unsafe wantedByteCount(UnsafeRawBufferPointer(head))
     }
   }

@@ -98,13 +98,13 @@ extension ConnectionMachine {
     at index: LiveRequests.Index, _ payload: Payload, follows: Bool, isComplete: Bool, into events: inout [Event]
   ) throws(ProtocolViolation) {
     let id = live[index].id
-    guard var assembly = assemblies.removeValue(forKey: id) else { return }
-    assemblyByteCount -= assembly.payload.byteCount
+    guard var assembly = partial.assemblies.removeValue(forKey: id) else { return }
+    partial.assemblyByteCount -= assembly.payload.byteCount
     assembly.payload.append(payload)
     if isComplete { assembly.isComplete = true }
     guard isServer || isWithinLimit(assembly.payload) else { return giveUp(at: index, into: &events) }
     guard !follows else { return try keep(assembly, of: id, at: index, into: &events) }
-    guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
+    guard !isServer || partial.assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
       guard assembly.kind == nil else { throw tooLong(id, at: index) }
       return dropRest(at: index, into: &events)
     }
@@ -119,12 +119,12 @@ extension ConnectionMachine {
   private mutating func keep(
     _ assembly: Assembly, of id: StreamID, at index: LiveRequests.Index, into events: inout [Event]
   ) throws(ProtocolViolation) {
-    guard !isServer || assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
+    guard !isServer || partial.assemblyByteCount + assembly.payload.byteCount <= limits.maximumRequestBytes else {
       guard assembly.kind == nil else { throw tooLong(id, at: index) }
       return dropRest(at: index, into: &events)
     }
-    assemblyByteCount += assembly.payload.byteCount
-    assemblies[id] = assembly
+    partial.assemblyByteCount += assembly.payload.byteCount
+    partial.assemblies[id] = assembly
   }
 
   /// Server: drops a value above the limit. The connection stays open, and so does the request until its owner has
@@ -173,8 +173,8 @@ extension ConnectionMachine {
     }
     if isWhole {
       events.append(.requestN(request.id, count))
-    } else if let sofar = assemblies[request.id]?.initialRequest {
-      assemblies[request.id]?.initialRequest = Credit.sum(sofar, count)
+    } else if let sofar = partial.assemblies[request.id]?.initialRequest {
+      partial.assemblies[request.id]?.initialRequest = Credit.sum(sofar, count)
     }
   }
 

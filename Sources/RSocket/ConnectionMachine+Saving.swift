@@ -67,12 +67,12 @@ extension ConnectionMachine {
     (saved.keepaliveMilliseconds, saved.lifetimeMilliseconds) = (keepaliveMilliseconds, lifetimeMilliseconds)
     saved.leaseCount = leaseCount
     saved.knowsReasons = knowsReasons
-    (saved.tail, saved.output) = (tail, output)
+    (saved.tail, saved.output) = (partial.tail, output)
     saved.requests = live.all.map { live in
       var request = Saved.Request()
       (request.id, request.kind, request.state) = (live.id, live.kind, live.state.rawValue)
       request.inboundCredit = live.inboundCredit
-      request.assembly = assemblies[live.id].map { assembly in
+      request.assembly = partial.assemblies[live.id].map { assembly in
         var saved = Saved.Assembly()
         (saved.kind, saved.initialRequest) = (assembly.kind, assembly.initialRequest)
         (saved.isComplete, saved.payload) = (assembly.isComplete, assembly.payload)
@@ -96,17 +96,17 @@ extension ConnectionMachine {
     (keepaliveMilliseconds, lifetimeMilliseconds) = (saved.keepaliveMilliseconds, saved.lifetimeMilliseconds)
     leaseCount = saved.leaseCount
     knowsReasons = saved.knowsReasons
-    (tail, output) = (saved.tail, saved.output)
+    (partial.tail, output) = (saved.tail, saved.output)
     for request in saved.requests {
       live.insert(
         LiveRequest(
           id: request.id, inboundCredit: min(request.inboundCredit, Credit.unlimited), kind: request.kind,
           state: LiveRequest.State(rawValue: request.state)))
       guard let saved = request.assembly else { continue }
-      assemblies[request.id] = Assembly(
+      partial.assemblies[request.id] = Assembly(
         kind: saved.kind, initialRequest: min(saved.initialRequest, Credit.unlimited), payload: saved.payload,
         isComplete: saved.isComplete)
-      assemblyByteCount += saved.payload.byteCount
+      partial.assemblyByteCount += saved.payload.byteCount
     }
   }
 }

@@ -51,6 +51,11 @@ public struct ConnectionMachine: Sendable {
     case closed
   }
 
+  // The order saves memory: a server has many.
+  var output: [UInt8] = []
+  /// Input of which parts are missing; at most one element, because few connections have some at a time.
+  private(set) var incomplete: [Incomplete] = []
+  var live = LiveRequests()
   var phase: Phase
   /// The peer closed the connection; its reason is in ``Event/closed(_:_:)``.
   public internal(set) var isClosedByPeer = false
@@ -71,13 +76,26 @@ public struct ConnectionMachine: Sendable {
   var lastRequestID: UInt32
   /// The limits with which the connection began.
   public let limits: ConnectionLimits
-  var output: [UInt8] = []
-  /// The start of an incomplete frame.
-  var tail: [UInt8] = []
-  var live = LiveRequests()
-  var assemblies: [StreamID: Assembly] = [:]
-  /// The number of payload bytes in `assemblies`.
-  var assemblyByteCount = 0
+
+  struct Incomplete {
+    /// The start of an incomplete frame.
+    var tail: [UInt8] = []
+    var assemblies: [StreamID: Assembly] = [:]
+    /// The number of payload bytes in `assemblies`.
+    var assemblyByteCount = 0
+
+    var isEmpty: Bool { tail.isEmpty && assemblies.isEmpty && assemblyByteCount == 0 }
+  }
+
+  /// Input of which parts are missing.
+  var partial: Incomplete {
+    get { incomplete.first ?? Incomplete() }
+    _modify {
+      if incomplete.isEmpty { incomplete.append(Incomplete()) }
+      defer { if incomplete[0].isEmpty { incomplete = [] } }
+      yield &incomplete[0]
+    }
+  }
 
   /// Creates a server's side: the peer's SETUP comes first.
   public init(acceptingWith limits: ConnectionLimits = ConnectionLimits()) {
@@ -133,7 +151,7 @@ public struct ConnectionMachine: Sendable {
   /// Returns the memory used by incomplete input: the start of a frame, and of requests and values.
   /// - Parameter perRequest: bytes added for each incomplete request or value.
   public func partialByteCount(perRequest: Int) -> Int {
-    tail.capacity + assemblyByteCount + assemblies.count * perRequest
+    incomplete.first.map { $0.tail.capacity + $0.assemblyByteCount + $0.assemblies.count * perRequest } ?? 0
   }
 
   /// Returns the bytes for the peer, in order. The caller owns them and must write them.
@@ -158,10 +176,9 @@ public struct ConnectionMachine: Sendable {
   mutating func dropAssembly(at index: LiveRequests.Index) {
     guard !live[index].state.isDisjoint(with: .assembling) else { return }
     live[index].state.subtract([.assemblingRequest, .assemblingValue])
-    if let assembly = assemblies.removeValue(forKey: live[index].id) {
-      assemblyByteCount -= assembly.payload.byteCount
+    if let assembly = partial.assemblies.removeValue(forKey: live[index].id) {
+      partial.assemblyByteCount -= assembly.payload.byteCount
     }
-    if assemblies.isEmpty { assemblies = [:] }
   }
 
   /// Ends one or both halves; the last one ends the request.
@@ -173,8 +190,6 @@ public struct ConnectionMachine: Sendable {
   mutating func shut() {
     phase = .closed
     live = LiveRequests()
-    assemblies = [:]
-    assemblyByteCount = 0
-    tail = []
+    incomplete = []
   }
 }

@@ -35,8 +35,8 @@ struct LiveRequests {
     case other(Dictionary<StreamID, LiveRequest>.Index)
   }
 
-  private var first: LiveRequest?
   private var others: [StreamID: LiveRequest] = [:]
+  private var first: LiveRequest?
 
   var count: Int { (first == nil ? 0 : 1) + others.count }
 

@@ -157,10 +157,10 @@ private struct Listener {
   private func check(_ machine: ConnectionMachine) {
     // A client opens any number of requests.
     precondition(!machine.isServer || machine.liveCount <= limits.maximumRequests, "too many requests")
-    precondition(machine.tail.count <= limits.maximumFrameBytes + 3, "too much of a frame is kept")
-    precondition(machine.assemblyByteCount <= limits.maximumRequestBytes, "too many fragments are kept")
-    let assembled = machine.assemblies.values.reduce(0) { $0 + $1.payload.byteCount }
-    precondition(machine.assemblyByteCount == assembled, "fragments are miscounted")
+    precondition(machine.partial.tail.count <= limits.maximumFrameBytes + 3, "too much of a frame is kept")
+    precondition(machine.partial.assemblyByteCount <= limits.maximumRequestBytes, "too many fragments are kept")
+    let assembled = machine.partial.assemblies.values.reduce(0) { $0 + $1.payload.byteCount }
+    precondition(machine.partial.assemblyByteCount == assembled, "fragments are miscounted")
   }
 
   private func check(_ outcome: Outcome) {
