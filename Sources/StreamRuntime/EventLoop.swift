@@ -34,12 +34,12 @@ import Synchronization
   public struct Registration: Sendable {
     let slot: UInt32
     let generation: UInt32
-    let descriptor: CInt
   }
 
   private struct Slot {
     var handler: (any Handler)?
     var generation: UInt32 = 0
+    var descriptor: CInt = -1
   }
 
   /// The thread's name; the system shows at most 15 bytes.
@@ -190,7 +190,8 @@ import Synchronization
       slot = UInt32(slots.count)
       slots.append(Slot())
     }
-    let registration = Registration(slot: slot, generation: slots[Int(slot)].generation, descriptor: descriptor)
+    let registration = Registration(slot: slot, generation: slots[Int(slot)].generation)
+    slots[Int(slot)].descriptor = descriptor
     guard control(EPOLL_CTL_ADD, registration, readiness) == 0 else {
       let error = SystemError("epoll_ctl")
       freeSlots.append(slot)
@@ -204,14 +205,7 @@ import Synchronization
   public func update(_ registration: Registration, for readiness: Readiness) {
     assertOnLoop()
     let result = control(EPOLL_CTL_MOD, registration, readiness)
-    precondition(result == 0, "epoll_ctl on descriptor \(registration.descriptor): errno \(errno)")
-  }
-
-  /// Lets another handler receive the readiness from now on.
-  public func hand(_ registration: Registration, to handler: any Handler) {
-    assertOnLoop()
-    guard slots[Int(registration.slot)].generation == registration.generation else { return }
-    slots[Int(registration.slot)].handler = handler
+    precondition(result == 0, "epoll_ctl on descriptor \(slots[Int(registration.slot)].descriptor): errno \(errno)")
   }
 
   /// Stops watching; no further event is delivered, not even one that this turn has fetched already.
@@ -347,7 +341,7 @@ import Synchronization
     if readiness.contains(.readable) { unsafe event.events |= EPOLLIN.rawValue }
     if readiness.contains(.writable) { unsafe event.events |= EPOLLOUT.rawValue }
     unsafe event.data.u64 = UInt64(registration.generation) << 32 | UInt64(registration.slot)
-    return unsafe epoll_ctl(epoll.raw, operation, registration.descriptor, &event)
+    return unsafe epoll_ctl(epoll.raw, operation, slots[Int(registration.slot)].descriptor, &event)
   }
 
   private func signalWakeUp() {

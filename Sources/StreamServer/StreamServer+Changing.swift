@@ -132,7 +132,7 @@ extension Worker {
       }
       existingLane(of: stream)?.adapt()
     }
-    for connection in allConnections { connection.reapplyWriteAccess() }
+    for connection in allConnections where connection.phase == .open { connection.speaker?.reapplyWriteAccess() }
   }
 
   private func members(of stream: ServedStream) -> [StreamSubscription] { existingLane(of: stream)?.members ?? [] }

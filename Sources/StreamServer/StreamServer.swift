@@ -462,8 +462,7 @@ final class ConnectionCounts: Sendable {
   let open = Atomic(0)
   let accepted = Atomic<UInt64>(0)
   let refused = Atomic<UInt64>(0)
-  /// The open connections that speak HTTP, and those that are WebSockets. Each connection counts itself while it
-  /// exists.
+  /// The open connections that speak HTTP, and those that are WebSockets. Each speaker counts itself while it exists.
   let http = Atomic(0)
   let webSocket = Atomic(0)
 

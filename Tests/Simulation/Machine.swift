@@ -326,7 +326,7 @@ final class Machine {
   func watchConnections() {
     for connection in server.workers.flatMap(\.allConnections) where connections[ConnectionKey(connection)] == nil {
       connections[ConnectionKey(connection)] = Watched(
-        name: "\(connection.identity), a \(type(of: connection))", object: connection)
+        name: "\(connection.identity)", object: connection)
     }
   }
 

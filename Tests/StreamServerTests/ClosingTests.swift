@@ -145,7 +145,7 @@ import Testing
       }
       connection = first.withLock { $0.take() }
       harness.server.workers[0].loop.execute { [worker = harness.server.workers[0]] in
-        worker.allConnections.first?.refuse("the test says so")
+        worker.allConnections.first?.speaker?.refuse("the test says so")
       }
       let saved = await withCheckedContinuation { continuation in
         harness.server.save { continuation.resume(returning: $0) }

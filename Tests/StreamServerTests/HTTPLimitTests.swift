@@ -197,17 +197,17 @@ import Testing
     let client = try HTTPWireClient(server, user: getuid())
     client.send("G")
     for _ in 0..<5 { loop.runOneTurn() }
-    let connection = try #require(server.workers[0].allConnections.first as? HTTPConnection)
+    let http = try #require(server.workers[0].allConnections.first?.speaker as? HTTPSpeaker)
     let stream = try #require(server.streams["s"])
     let id = stream.log.read { storage, _ in storage.position(ofLast: 1) }
     func evict(_ moment: String) {
       if when == moment { source.send([66], [67], [68]) }
     }
-    connection.output += "HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n".utf8
+    http.output += "HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n".utf8
     let request = HTTPRequest(isHead: false, keepsConnection: true, allowsChunks: true, allowedOrigin: nil)
     evict("before it is subscribed to")
-    let response = SingleEventResponse(request, stream.name, on: connection)
-    connection.begin(response)
+    let response = SingleEventResponse(request, stream.name, on: http)
+    http.connection.speak(response)
     response.begin(on: stream, from: .after(id: id - 1), id: id)
     evict("before its first byte")
     for _ in 0..<5 { loop.runOneTurn() }

@@ -4,15 +4,17 @@ import StreamRuntime
 
 /// The commands of one connection that have no reply yet.
 final class ClientCommands: @unchecked Sendable {  // confined to its connection's loop
-  /// The connection that owns this value.
-  private let connection: RSocketConnection
-  private let worker: Worker
+  /// The speaker of the connection that owns this value.
+  private let speaker: RSocketSpeaker
   private var commands: [StreamID: UInt64] = [:]
   /// The number of the last command. A client may use an id again after CANCEL: the number tells the late result of the
   /// former command from that of the later one.
   private var commandCount: UInt64 = 0
 
-  init(connection: RSocketConnection, worker: Worker) { (self.connection, self.worker) = (connection, worker) }
+  init(_ speaker: RSocketSpeaker) { self.speaker = speaker }
+
+  private var connection: Connection { speaker.connection }
+  private var worker: Worker { connection.worker }
 
   var ids: [StreamID] { commands.keys.sorted() }
 
@@ -33,7 +35,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
         worker.loop.execute { self.answer(id, number, failure) }
       }
     } catch {
-      connection.sendFailure(RequestID(id), .init(error))
+      speaker.sendFailure(RequestID(id), .init(error))
     }
   }
 
@@ -43,9 +45,9 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
     guard commands[id] == number else { return }
     commands[id] = nil
     if let failure {
-      connection.sendFailure(RequestID(id), failure)
+      speaker.sendFailure(RequestID(id), failure)
     } else {
-      connection.machine.sendPayload(id, Payload(data: []), isComplete: true)
+      speaker.machine.sendPayload(id, Payload(data: []), isComplete: true)
     }
     connection.settle()
     _ = connection.flush()
@@ -56,7 +58,7 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
 
   /// Ends all commands with an error: another process does not know them.
   func end(with failure: RequestFailure) {
-    for id in ids { connection.sendFailure(RequestID(id), failure) }
+    for id in ids { speaker.sendFailure(RequestID(id), failure) }
     commands = [:]
   }
 

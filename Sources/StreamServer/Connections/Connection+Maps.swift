@@ -74,7 +74,7 @@ extension Connection {
   private func withdrawMap(_ failure: RequestFailure) {
     let map = unsentMaps.removeFirst()
     worker.accounts.maps.noteWithdrawn(by: identity.number)
-    let error = encoded(failure, of: map.request)
+    let error = speaker?.encoded(failure, of: map.request) ?? []
     unsent.replace(map.byteCount, at: Int(clamping: map.offset - sentByteCount), by: error)
     let change = error.count - map.byteCount
     for index in unsentMaps.indices {

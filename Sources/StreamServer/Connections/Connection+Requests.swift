@@ -124,6 +124,9 @@ extension Connection {
     report(refusal)
   }
 
+  /// Sends the error that ends a request; its subscription has ended already, or never began.
+  func sendFailure(_ request: RequestID, _ failure: RequestFailure) { speaker?.sendFailure(request, failure) }
+
   /// Ends a request that cannot begin. At a limit that is a refusal.
   func refuse(_ request: RequestID, _ failure: RequestFailure, of stream: ServedStream) {
     guard failure.reason.meaning.code != ErrorCode.rejected.rawValue else {
@@ -219,7 +222,10 @@ extension Connection {
     missed: Gap? = nil, stateFrom first: UInt64 = 0
   ) {
     worker.loop.assertOnLoop()
-    guard !hasLostReader else { return forget(request) }
+    guard !hasLostReader else {
+      speaker?.forget(request)
+      return
+    }
     let configuration = stream.configuration
     guard admits(configuration.read) else { return refuse(request, mayNotRead(stream)) }
     let lane = worker.lane(of: stream)
@@ -329,7 +335,7 @@ extension Connection {
     guard isLive(subscription) else { return }
     switch completion {
     case .finished:
-      sendCompletion(subscription.request)
+      speaker?.sendCompletion(subscription.request)
       remove(subscription)
       _ = flush()
     case .failure(let failure): fail(subscription, .init(.failed, failure.message))
@@ -347,7 +353,7 @@ extension Connection {
   /// The last piece of the request is written, or buffered.
   func complete(_ subscription: StreamSubscription) {
     guard isLive(subscription) else { return }
-    forget(subscription.request)
+    speaker?.forget(subscription.request)
     remove(subscription)
   }
 
@@ -361,7 +367,7 @@ extension Connection {
     subscription.lane.remove(subscription)
     worker.release(subscription.lane)
     settle()
-    didRemove()
+    speaker?.didRemove()
   }
 
   // MARK: Changes of streams

@@ -1,19 +1,20 @@
 import CLinux
+import RSocket
 import StreamProtocol
 import StreamRuntime
 import Glibc
 import Reactive
 
-/// A client's connection as a transport: its socket, its unsent bytes, the turns of its input, and its end. Confined to
-/// one loop.
+/// A client's connection: its socket, its unsent bytes, the turns of its input, its timers, its subscriptions, its part
+/// in its user's account, and its end. Confined to one loop.
 ///
-/// The protocol is a subclass, so that an idle client costs one object. It provides replies (`takeAnswers`). In
-/// `unsent` they wait behind the rest of a partly written piece, and nothing else is written before them. Events are
-/// never queued: they stay in the log.
+/// The protocol is its `Speaker`, which it replaces in place. The speaker provides replies (`takeAnswers`). In `unsent`
+/// they wait behind the rest of a partly written piece, and nothing else is written before them. Events are never
+/// queued: they stay in the log.
 ///
 /// References are strong in both directions and cut in one place each: `close` leaves the worker and ends
-/// subscriptions, inbound channels and timers, so that no callback reaches a released connection.
-class Connection: EventLoop.Handler {
+/// subscriptions, the speaker and timers, so that no callback reaches a released connection.
+final class Connection: EventLoop.Handler {
   /// The result of a write.
   enum WriteResult {
     /// The number of written bytes; 0 if the socket is full.
@@ -33,35 +34,46 @@ class Connection: EventLoop.Handler {
   /// The client. It changes when the client sends a token.
   var identity: ClientIdentity
   // The order without holes and the small types save memory: there may be very many connections.
+  private(set) var phase = Phase.open
+  private var watched: EventLoop.Readiness = .readable
+  private(set) var isBlocked = false
   private(set) var socket: OwnedDescriptor
   /// The low bits of `sentByteCount`.
   private var lowSentByteCount: UInt32 = 0
   let worker: Worker
   private(set) var share: UserShare
-  private(set) var phase = Phase.open
-  private var watched: EventLoop.Readiness = .readable
-  private(set) var isBlocked = false
-  /// Subscriptions in the queue of their user, at most `Slices.subscriptions`.
-  var readyCount: UInt8 = 0
-  private var registration: EventLoop.Registration?
-  /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
-  private(set) var isWaitingForTurn = false
-  /// Whether the peer has closed its sending end. It may still read.
-  private(set) var hasLostWriter = false
-  /// Whether the peer has closed its reading end. Its input is read to the end, so that its values are stored.
-  private(set) var hasLostReader = false
-  /// The timer of the present phase: for the handshake, for a limit of the protocol, or until the unsent bytes are
-  /// read.
-  private var clock: TimerID?
+  /// nil: the client has sent nothing yet, or the connection is closed.
+  private(set) var speaker: Speaker?
   var subscriptions = SubscriptionsByRequest()
   var lastReceivedAt: UInt64
   /// Created at the first use.
   private(set) var extras: Extras?
   var unsent = UnsentBytes()
   /// When this process began to serve it, in seconds on the loop's clock.
-  private(set) var beganAt: UInt32
+  let beganAt: UInt32
   /// Its part in its user's account.
   private(set) var held = HeldByConnection()
+  private var registration: EventLoop.Registration?
+  /// Subscriptions in the queue of their user, at most `Slices.subscriptions`.
+  var readyCount: UInt8 = 0
+  private var peer: Peer = []
+  /// Whether it is in its user's queue of connections with input. Nothing is read meanwhile.
+  private(set) var isWaitingForTurn = false
+  /// The timer of the present phase: for the handshake, for a limit of the protocol, or until the unsent bytes are
+  /// read.
+  private var clock: TimerID?
+
+  /// What the peer has closed.
+  private struct Peer: OptionSet {
+    let rawValue: UInt8
+    static let sending = Self(rawValue: 1)
+    static let reading = Self(rawValue: 2)
+  }
+
+  /// Whether the peer has closed its sending end. It may still read.
+  var hasLostWriter: Bool { peer.contains(.sending) }
+  /// Whether the peer has closed its reading end. Its input is read to the end, so that its values are stored.
+  var hasLostReader: Bool { peer.contains(.reading) }
 
   /// The parts that nearly no idle connection has.
   final class Extras {
@@ -117,119 +129,32 @@ class Connection: EventLoop.Handler {
     beganAt = UInt32(truncatingIfNeeded: worker.loop.now / 1_000_000_000)
   }
 
-  // MARK: Overridden by protocols
+  // MARK: The protocol
 
-  /// Whether the handshake is complete. Before that, the handshake timeout applies.
-  var isEstablished: Bool { false }
+  /// The speaker's number of live requests.
+  var requestCount: Int { speaker?.requestCount ?? 0 }
 
-  /// The protocol's name in `$clients`. A client that has sent nothing counts as one of RSocket.
-  var protocolName: String { "rsocket" }
+  /// Bytes of the speaker to be written before any event.
+  var answerByteCount: Int { speaker?.answerByteCount ?? 0 }
 
-  /// The streams that it publishes to.
-  var publishedStreams: [String] { [] }
+  /// Continues with another speaker. A closed connection has none.
+  func speak(_ speaker: Speaker) { if phase != .closed { self.speaker = speaker } }
 
-  /// The number of live requests.
-  var requestCount: Int { 0 }
-
-  /// Bytes of partial frames and requests, and of values beyond their share, in the protocol.
-  var heldByteCount: Int { 0 }
-
-  /// Whether input is left in the socket until the protocol calls `watch`.
-  var holdsInput: Bool { false }
-
-  /// The number of bytes to write before any event.
-  var answerByteCount: Int { 0 }
-
-  /// Removes and returns these bytes.
-  func takeAnswers() -> [UInt8] { [] }
-
-  /// Processes input.
-  /// - Parameter deadline: the end of the connection's slice, in nanoseconds of the monotonic clock.
   /// - Returns: the number of processed bytes; the others wait for another turn.
-  func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int { bytes.count }
-
-  /// Does the work that waits for the connection's turn, other than input.
-  /// - Returns: false if there was nothing.
-  func takeTurn() -> Bool { false }
-
-  /// Does all of that work now: the connection will be saved.
-  func finishTurns() {}
-
-  /// All input of this turn was processed.
-  func finishProcessing() {}
-
-  /// The peer sends nothing more, and may still read. The connection closes unless ``hasOutbound`` holds afterwards.
-  func inputEnded() {}
-
-  /// The timer of an open connection has fired: the handshake timeout, or one set by the protocol.
-  func timeIsOver() { close() }
-
-  /// Ends the connection of a client that has too many unprocessed bytes, with a sentence for it.
-  func refuse(_ sentence: String) { finishClosing() }
-
-  /// Sends the error that ends a request; its subscription has ended already, or never began.
-  func sendFailure(_ request: RequestID, _ failure: RequestFailure) {}
-
-  /// The bytes of such an error, for a connection whose replies may have descriptors.
-  func encoded(_ failure: RequestFailure, of request: RequestID) -> [UInt8] { [] }
-
-  /// Ends a request whose stream has ended.
-  func sendCompletion(_ request: RequestID) {}
-
-  /// A request has ended, and its last frame is written.
-  func forget(_ request: RequestID) {}
-
-  /// The connection has ended: ends everything besides subscriptions.
-  func leaveAll() { endSubscriptions() }
-
-  /// Whether the connection is needed after the peer has closed its reading end.
-  var hasInbound: Bool { false }
-
-  /// Whether the connection is needed though the peer sends no more.
-  var hasOutbound: Bool { false }
-
-  /// All unsent bytes are written, and the connection is open.
-  func didWriteAll() {}
-
-  /// A part of a response's body was sent, or there was nothing to send.
-  /// - Parameter isAll: whether the log has nothing more.
-  func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {}
-
-  /// A subscription has ended, and is in no list any more.
-  func didRemove() {}
-
-  /// A subscription to a notice has its first event.
-  func answer(_ subscription: StreamSubscription) {}
-
-  /// The label of a subscription's events in a response with several streams.
-  func label(of subscription: StreamSubscription) -> EventLabel? { nil }
-
-  /// - Returns: the connection's record for the process that continues with the socket; nil for a connection that ends
-  ///   here. Nothing is read or written any more.
-  func save() -> SavedConnection? { nil }
-
-  /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
-  func restore(_ saved: SavedConnection) {}
-
-  /// The server stops, or cannot serve the connection: every request ends, then the connection.
-  func stop(_ failure: RequestFailure = .stopping) { finishClosing() }
-
-  /// Ends the publishing requests to which the client has no right any more.
-  func reapplyWriteAccess() {}
+  private func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    let speaker = unsafe speaker ?? (HTTPSpeaker.speaks(bytes[0]) ? HTTPSpeaker(self) : RSocketSpeaker(self))
+    if self.speaker == nil { speak(speaker) }
+    return unsafe speaker.process(bytes, until: deadline)
+  }
 
   // MARK: The start
 
-  /// - Parameter time: the time that is left for the handshake; nil: all of it.
-  /// - Returns: false when the kernel watches no more descriptors; the connection is then closed.
-  func start(within time: Duration? = nil) -> Bool {
+  /// - Returns: false when the kernel watches no more descriptors.
+  func start() -> Bool {
     worker.loop.assertOnLoop()
-    if let registration {
-      worker.loop.hand(registration, to: self)
-    } else {
-      registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
-    }
+    registration = try? worker.loop.register(socket.raw, for: .readable, handler: self)
     guard registration != nil else { return false }
-    if !isEstablished { setClock(after: time ?? worker.limits.handshakeTimeout) }
+    if speaker?.isEstablished != true { setClock(after: worker.limits.handshakeTimeout) }
     return true
   }
 
@@ -277,7 +202,7 @@ class Connection: EventLoop.Handler {
     worker.loop.assertOnLoop()
     isWaitingForTurn = false
     guard phase == .open else { return }
-    guard !takeTurn() else { return watch() }
+    guard speaker?.takeTurn() != true else { return watch() }
     if let waiting = waitingInput {
       unsafe waiting.offset += waiting.bytes.withUnsafeBytes {
         unsafe process(UnsafeRawBufferPointer(rebasing: $0[waiting.offset...]), until: deadline)
@@ -289,7 +214,7 @@ class Connection: EventLoop.Handler {
         if count == 0 { return endInput() }
         if errno != EAGAIN && errno != EINTR { return close() }
         // A peer that neither reads nor publishes has no live request.
-        if hasLostReader, !hasInbound { return close() }
+        if hasLostReader, speaker?.hasInbound != true { return close() }
         return watch()
       }
       lastReceivedAt = worker.loop.now
@@ -297,14 +222,15 @@ class Connection: EventLoop.Handler {
       let handled = unsafe process(input, until: deadline)
       if handled < count { waitingInput = unsafe WaitingInput(input[handled...]) }
     }
-    finishProcessing()
+    speaker?.finishProcessing()
     if phase == .open, settle(), let sentence = excess() {
       drop(sentence)
-      return refuse(sentence)
+      speaker?.refuse(sentence)
+      return
     }
     guard phase == .open, waitingInput != nil else {
       _ = flush()
-      if phase == .open, hasLostReader, !hasInbound { waitForTurn() }
+      if phase == .open, hasLostReader, speaker?.hasInbound != true { waitForTurn() }
       return
     }
     // Replies are sent after the last input: a peer that does not read may still have sent values.
@@ -313,10 +239,10 @@ class Connection: EventLoop.Handler {
   }
 
   private func endInput() {
-    hasLostWriter = true
-    if !hasLostReader { inputEnded() }
+    peer.insert(.sending)
+    if !hasLostReader { speaker?.inputEnded() }
     guard phase == .open else { return }
-    guard hasOutbound else { return close() }
+    guard !hasLostReader, speaker?.hasOutbound == true else { return close() }
     settle()
     watch()
   }
@@ -326,11 +252,10 @@ class Connection: EventLoop.Handler {
   @discardableResult
   func settle() -> Bool {
     worker.loop.assertOnLoop()
-    let isClosed = phase == .closed
+    guard phase != .closed else { return held.settle(requests: 0, bytes: 0, worker.accounts, share.account) }
     let answers = max(0, unsent.heldByteCount - Self.pieceLimit) + answerByteCount
-    return held.settle(
-      requests: isClosed ? 0 : requestCount,
-      bytes: isClosed ? 0 : (waitingInput?.bytes.count ?? 0) + heldByteCount + answers, worker.accounts, share.account)
+    let bytes = (waitingInput?.bytes.count ?? 0) + (speaker?.heldByteCount ?? 0) + answers
+    return held.settle(requests: requestCount, bytes: bytes, worker.accounts, share.account)
   }
 
   /// Continues in the account of another user. The connection is in no queue.
@@ -354,11 +279,11 @@ class Connection: EventLoop.Handler {
     worker.loop.assertOnLoop()
     guard phase != .closed else { return false }
     guard !hasLostReader else {
-      _ = takeAnswers()
+      _ = speaker?.takeAnswers()
       if phase == .closing { close() } else { watch() }
       return false
     }
-    if answerByteCount > 0 { unsent.append(takeAnswers()) }
+    if let speaker, speaker.answerByteCount > 0 { unsent.append(speaker.takeAnswers()) }
     let hadUnsent = !unsent.isEmpty
     while !unsent.isEmpty, !isBlocked {
       guard let isWhole = writeUnsent() else { return false }
@@ -370,7 +295,7 @@ class Connection: EventLoop.Handler {
         close()
         return false
       }
-      didWriteAll()
+      speaker?.didWriteAll()
       guard phase != .closed else { return false }
     }
     watch()
@@ -405,15 +330,15 @@ class Connection: EventLoop.Handler {
   }
 
   private func loseReader() {
-    hasLostReader = true
+    peer.insert(.reading)
     isBlocked = false
     unsent = UnsentBytes()
-    _ = takeAnswers()
+    _ = speaker?.takeAnswers()
     dropMaps()
-    for subscription in subscriptions { forget(subscription.request) }
+    for subscription in subscriptions { speaker?.forget(subscription.request) }
     endSubscriptions()
     settle()
-    if hasInbound { watch() } else { waitForTurn() }
+    if speaker?.hasInbound == true { watch() } else { waitForTurn() }
   }
 
   /// The socket is full; `rest` is the unwritten part of a piece.
@@ -427,7 +352,9 @@ class Connection: EventLoop.Handler {
   func watch() {
     guard let registration else { return }
     var wanted: EventLoop.Readiness = []
-    if phase == .open, !isWaitingForTurn, !hasLostWriter, unsent.count <= Self.unsentLimit, !holdsInput {
+    if phase == .open, !isWaitingForTurn, !hasLostWriter, unsent.count <= Self.unsentLimit,
+      speaker?.holdsInput != true
+    {
       wanted.insert(.readable)
     }
     if isBlocked { wanted.insert(.writable) }
@@ -461,11 +388,14 @@ class Connection: EventLoop.Handler {
   }
 
   private func clockHasRunOut() {
-    switch phase {
-    case .open: timeIsOver()
-    case .closing: close()
-    case .closed: break
+    if phase == .open, let speaker {
+      speaker.timeIsOver()
+      _ = flush()
+      return
     }
+    // A browser opens connections that it may not use.
+    if phase == .open { worker.trace(identity, "sent nothing within the handshake timeout") }
+    close()
   }
 
   func clearClock() {
@@ -491,53 +421,53 @@ class Connection: EventLoop.Handler {
   /// Nanoseconds since the last input.
   var silence: UInt64 { worker.loop.now - lastReceivedAt }
 
-  /// The unprocessed input, and the unsent bytes.
-  var savedBytes: (input: [UInt8], unsent: [UInt8]) {
-    (Array(waitingInput.map { $0.bytes[$0.offset...] } ?? []), unsent.array)
-  }
-
-  /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
-  func restore(silence: UInt64, input: [UInt8], unsent: [UInt8]) {
-    worker.loop.assertOnLoop()
-    lastReceivedAt = worker.loop.now - min(worker.loop.now, silence)
-    self.unsent = UnsentBytes(unsent)
-    if !input.isEmpty { waitingInput = WaitingInput(input) }
-  }
-
-  /// Stops reading and writing; its subscriptions stay in place, so that their unread events are not evicted
-  /// meanwhile.
-  func leaveSocket() {
+  /// Saves the connection for the process that continues with the socket. Nothing is read or written afterwards; its
+  /// subscriptions stay in place, so that their unread events are not evicted meanwhile.
+  /// - Returns: nil for a connection that ends here.
+  func save() -> SavedConnection? {
+    guard phase == .open else { return nil }
+    var saved = SavedConnection(
+      descriptor: socket.raw, number: identity.number, token: identity.token?.saved, silence: silence)
+    speaker?.save(to: &saved)
+    guard phase == .open else { return nil }
+    withdrawMaps(.notHandedOver)
+    saved.input = Array(waitingInput.map { $0.bytes[$0.offset...] } ?? [])
+    saved.unsent = unsent.array
+    saved.subscriptions = subscriptions.filter { !$0.machine.format.isNotice }.map(SavedConnection.Subscription.init)
     if let registration { worker.loop.unregister(registration) }
     registration = nil
     cancelClocks()
     phase = .closed
+    return saved
+  }
+
+  /// Restores a connection of another process. Reads and writes nothing before `finishRestore`.
+  func restore(_ saved: SavedConnection) {
+    worker.loop.assertOnLoop()
+    lastReceivedAt = worker.loop.now - min(worker.loop.now, saved.silence)
+    unsent = UnsentBytes(saved.unsent)
+    if !saved.input.isEmpty { waitingInput = WaitingInput(saved.input) }
+    speaker = restoredSpeaker(saved)
+    speaker?.restore(saved)
+  }
+
+  private func restoredSpeaker(_ saved: SavedConnection) -> Speaker? {
+    guard saved.http == nil else { return HTTPSpeaker(self) }
+    let machine = ConnectionMachine(restoring: saved.machine, limits: worker.limits.ofConnection)
+    if let webSocket = saved.webSocket { return WebSocketSpeaker(self, machine: machine, saved: webSocket) }
+    let hasBegun = machine.isOpen || machine.partialByteCount(perRequest: 1) > 0 || machine.outputByteCount > 0
+    return hasBegun || !saved.unsent.isEmpty ? RSocketSpeaker(self, machine: machine) : nil
   }
 
   /// Begins to read and write.
   func finishRestore() {
     guard start() else { return stop(.init(.noCapacity, "streamd cannot serve any more connections")) }
-    finishRestoringProtocol()
+    speaker?.resume()
     if phase == .open, waitingInput != nil { waitForTurn() }
     _ = flush()
   }
 
-  /// The protocol's part of `finishRestore`.
-  func finishRestoringProtocol() {}
-
-  /// Gives the socket to the connection that takes the place of this one. Everything else of this one ends.
-  func makeSuccessor(_ makeConnection: (consuming OwnedDescriptor) -> Connection) -> Connection {
-    cancelClocks()
-    phase = .closed
-    settle()
-    var socket = OwnedDescriptor(-1)
-    swap(&socket, &self.socket)
-    let successor = makeConnection(socket)
-    (successor.registration, successor.watched, successor.beganAt) = (registration, watched, beganAt)
-    registration = nil
-    return successor
-  }
-
-  /// Begins with input that another connection has read.
+  /// Begins with input that was read from the socket before.
   func take(_ input: [UInt8]) {
     waitingInput = WaitingInput(input)
     worker.take(inputOf: self)
@@ -552,6 +482,14 @@ class Connection: EventLoop.Handler {
 
   // MARK: The end
 
+  /// The server stops, or cannot serve the connection. A client that has selected no protocol gets the reason as an
+  /// RSocket error.
+  func stop(_ failure: RequestFailure = .stopping) {
+    guard phase == .open else { return }
+    if speaker == nil { speak(RSocketSpeaker(self)) }
+    speaker?.stop(failure)
+  }
+
   /// Writes the unsent bytes and closes, at the latest after a timeout.
   func finishClosing() {
     guard phase != .closed else { return }  // a write before this may have closed it
@@ -561,6 +499,13 @@ class Connection: EventLoop.Handler {
     cancelClocks()
     setClock(after: Self.closingTime)
     if flush(), unsent.isEmpty { close() }
+  }
+
+  /// Ends everything that the connection does, and what it is for. A closed one has no speaker.
+  func leaveAll() {
+    endSubscriptions()
+    speaker?.leave()
+    if phase == .closed { speaker = nil }
   }
 
   func endSubscriptions() {

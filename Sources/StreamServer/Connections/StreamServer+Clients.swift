@@ -117,7 +117,7 @@ extension Worker {
   private func entry(of connection: Connection, _ ends: inout [ObjectIdentifier: UInt64]) -> ClientsSnapshot.Client {
     let identity = connection.identity
     var client = ClientsSnapshot.Client(
-      id: identity.number, protocol: connection.protocolName, bytesOut: connection.sentByteCount)
+      id: identity.number, protocol: connection.speaker?.protocolName ?? "rsocket", bytesOut: connection.sentByteCount)
     (client.user, client.process) = (identity.credentials?.user, identity.credentials?.process)
     client.token = identity.token?.name
     if identity.credentials == nil { client.address = TCPSocket.peerAddress(of: connection.socket.raw) }
@@ -134,7 +134,7 @@ extension Worker {
         stream: subscription.lane.stream.name, credit: subscription.machine.demand.max.map { UInt64($0) }, lag: lag,
         map: subscription.machine.format.isMap ? true : nil)
     }
-    let published = connection.publishedStreams
+    let published = connection.speaker?.publishedStreams ?? []
     client.lag = subscriptions.reduce(0) { $0 &+ $1.lag }
     if !shown.isEmpty { client.subscriptions = shown.sorted { $0.stream < $1.stream } }
     if !published.isEmpty { client.publishes = Array(published.sorted().prefix(Self.shownPerClient)) }

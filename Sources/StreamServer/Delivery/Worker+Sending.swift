@@ -155,7 +155,8 @@ extension Worker {
     let notes = subscription.machine.notes
     var subscriber = EventBlock.Subscriber(
       before: .init(gap: notes.gap, leftOut: notes.leftOut), request: subscription.request,
-      label: format.isNamed ? subscription.connection.label(of: subscription) : nil, verdicts: extras?.verdicts,
+      label: format.isNamed ? subscription.connection.speaker?.label(of: subscription) : nil,
+      verdicts: extras?.verdicts,
       isMarkerDue: subscription.machine.isMarkerDue(at: loop.now, after: limits.markerInterval))
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
@@ -170,12 +171,12 @@ extension Worker {
     guard actions.first == .send else {
       perform(actions, subscription)
       if format.isBody, actions.first == .wait {
-        subscription.connection.didSend(subscription, byteCount: 0, isAll: true)
+        subscription.connection.speaker?.didSend(subscription, byteCount: 0, isAll: true)
       }
       return 1
     }
     guard !format.isNotice else {
-      subscription.connection.answer(subscription)
+      subscription.connection.speaker?.answer(subscription)
       return 1
     }
     if finding == .events { subscription.lane.endScouting(by: subscription, found: true) }
@@ -202,7 +203,7 @@ extension Worker {
     if sent < bytes.count { unsafe connection.becomeBlocked(keeping: progress.rest) }
     perform(actions, subscription)
     if subscription.machine.format.isBody {
-      connection.didSend(subscription, byteCount: sent, isAll: actions.contains(.wait))
+      connection.speaker?.didSend(subscription, byteCount: sent, isAll: actions.contains(.wait))
     }
     return max(1, sent)
   }

@@ -121,38 +121,15 @@ import Synchronization
     listeners.removeAll { $0.raw == descriptor }
   }
 
-  /// Adds a new connection. On the loop.
+  /// Adds a new connection, unless the worker stops, or the kernel watches no more descriptors. On the loop.
   /// - Parameter input: what was read from the socket.
   func adopt(_ socket: consuming OwnedDescriptor, _ client: ClientIdentity, _ account: UserAccount, input: [UInt8]) {
     loop.assertOnLoop()
-    let share = share(of: account)
-    // Most clients have sent their first bytes by now. A connection that only waits for them would leave a hole in
-    // memory.
-    var first = input.first ?? 0
-    guard unsafe !input.isEmpty || recv(socket.raw, &first, 1, CInt(MSG_PEEK)) == 1 else {
-      return start(NewConnection(socket, client, share, worker: self))
-    }
-    let connection =
-      HTTPConnection.speaks(first)
-      ? HTTPConnection(socket, client, share, worker: self) : RSocketConnection(socket, client, share, worker: self)
-    start(connection)
-    if connection.phase == .open, !input.isEmpty { connection.take(input) }
-  }
-
-  /// Continues with the socket of a connection as another protocol's connection. On the loop.
-  ///
-  /// - Parameter time: the time that is left for the handshake; nil: all of it.
-  /// - Returns: the connection, unless it is closed.
-  func replace(
-    _ former: Connection, within time: Duration? = nil, by makeConnection: (consuming OwnedDescriptor) -> Connection
-  ) -> Connection? {
-    loop.assertOnLoop()
-    connections.remove(former)
-    let connection = former.makeSuccessor(makeConnection)
+    let connection = Connection(socket, client, share(of: account), worker: self)
+    guard !isStopping, connection.start() else { return countOut(connection) }
+    connection.share.connectionCount += 1
     connections.insert(connection)
-    if !isStopping, connection.start(within: time) { return connection }
-    connection.close()
-    return nil
+    if !input.isEmpty { connection.take(input) }
   }
 
   /// The time for a Date field.
@@ -174,26 +151,12 @@ import Synchronization
     guard let account = try? accounts.enter(client.user(of: saved.descriptor)) else {
       preconditionFailure("no limit was given")
     }
-    let connection = makeConnection(saved, client, share(of: account))
+    let connection = Connection(OwnedDescriptor(saved.descriptor), client, share(of: account), worker: self)
     guard !isStopping else { return countOut(connection) }
     connection.share.connectionCount += 1
     connections.insert(connection)
     restored.append(connection)
     connection.restore(saved)
-  }
-
-  private func makeConnection(
-    _ saved: SavedConnection, _ client: ClientIdentity, _ share: UserShare
-  ) -> Connection {
-    let socket = OwnedDescriptor(saved.descriptor)
-    guard saved.http == nil else { return HTTPConnection(socket, client, share, worker: self) }
-    let machine = ConnectionMachine(restoring: saved.machine, limits: limits.ofConnection)
-    guard let webSocket = saved.webSocket else {
-      let isNew = !machine.isOpen && machine.partialByteCount(perRequest: 1) == 0 && machine.outputByteCount == 0
-      guard !isNew || !saved.unsent.isEmpty else { return NewConnection(socket, client, share, worker: self) }
-      return RSocketConnection(socket, client, share, machine: machine, worker: self)
-    }
-    return WebSocketConnection(socket, client, share, machine: machine, saved: webSocket, worker: self)
   }
 
   /// Begins to serve restored connections. On the loop.
@@ -206,19 +169,12 @@ import Synchronization
     }
   }
 
-  /// Starts a connection. Closes it instead if the worker stops, or if the kernel watches no more descriptors.
-  private func start(_ connection: Connection) {
-    guard !isStopping, connection.start() else { return countOut(connection) }
-    connection.share.connectionCount += 1
-    connections.insert(connection)
-  }
-
   /// Reads no more input, which then waits in the sockets, and sends no more events, so that no stream gets room. The
   /// connections will be saved. On the loop.
   func pause() {
     loop.assertOnLoop()
     isPaused = true
-    for connection in connections { connection.finishTurns() }
+    for connection in connections { connection.speaker?.finishTurns() }
     for lane in lanes.values { lane.stopForSaving() }
   }
 

@@ -39,7 +39,7 @@ struct RefusalMachine {
   /// - Returns: the answer; nil while a part of a request's head, or of the SETUP, is missing, and for a client that has
   ///   sent a token.
   mutating func receive(_ bytes: some Collection<UInt8>) -> [UInt8]? {
-    if head.isEmpty, let first = bytes.first { isHTTP = HTTPConnection.speaks(first) }
+    if head.isEmpty, let first = bytes.first { isHTTP = HTTPSpeaker.speaks(first) }
     guard isHTTP else { return receiveSetup(Array(bytes)) }
     head += bytes
     let all = head

@@ -137,9 +137,8 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
 ///
 /// The values of one read are gathered, and passed to each publish source as one batch.
 final class InboundChannels: @unchecked Sendable {  // confined to its connection's loop
-  /// The connection that owns this value.
-  private let connection: RSocketConnection
-  private let worker: Worker
+  /// The speaker that owns this value.
+  private let speaker: RSocketSpeaker
   private var channels: [StreamID: InboundChannel] = [:]
   /// The channels with values of the current read.
   private var arriving: [InboundChannel] = []
@@ -152,10 +151,10 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   /// The bytes by which these exceed the shares of their channels.
   private(set) var excessBytes = 0
 
-  init(connection: RSocketConnection, worker: Worker) {
-    self.connection = connection
-    self.worker = worker
-  }
+  init(_ speaker: RSocketSpeaker) { self.speaker = speaker }
+
+  private var connection: Connection { speaker.connection }
+  private var worker: Worker { connection.worker }
 
   /// The streams of its channels.
   var streamNames: [String] { channels.values.map(\.stream.name) }
@@ -206,7 +205,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     if obstacle.isRefusal {
       connection.refuse(RequestID(id), .init(stream.name, failure))
     } else {
-      connection.sendFailure(RequestID(id), failure)
+      speaker.sendFailure(RequestID(id), failure)
     }
   }
 
@@ -215,7 +214,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ data: [UInt8], isComplete: Bool
   ) {
     if data.count < LargeValue.leastByteCount, let failure = stream.refusal(of: data.span) {
-      return connection.sendFailure(RequestID(id), failure)
+      return speaker.sendFailure(RequestID(id), failure)
     }
     guard join(id, to: stream, publishSource) != nil else { return }
     receive(id, data, isComplete: isComplete)
@@ -228,7 +227,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     isComplete: Bool, demand: UInt32
   ) {
     guard data.isEmpty else {
-      return connection.sendFailure(
+      return speaker.sendFailure(
         RequestID(id), .init(.invalidRequest, "the request of a named publisher must have no data"))
     }
     let numbering = InboundNumbering(
@@ -260,7 +259,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
         named?.next = next
         if !isRestored {
           let confirmation = PublishConfirmation(confirmed: isKnown ? committed : 0, next: next)
-          connection.machine.sendPayload(id, Payload(data: confirmation.bytes))
+          speaker.machine.sendPayload(id, Payload(data: confirmation.bytes))
           named?.confirmed = committed
           if numbering.demand != Credit.unlimited { named?.demand -= 1 }
         }
@@ -289,11 +288,11 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   /// A value exceeded the limit of reassembly, and was dropped; earlier values are in the stream.
   func refuseLargeValue(_ id: StreamID) {
     worker.loop.assertOnLoop()
-    guard let channel = channels[id] else { return connection.machine.end(id) }
+    guard let channel = channels[id] else { return speaker.machine.end(id) }
     let sentence =
-      "value \(channel.nextNumber): its fragments exceed the limit of \(connection.machine.limits.maximumRequestBytes) bytes "
+      "value \(channel.nextNumber): its fragments exceed the limit of \(speaker.machine.limits.maximumRequestBytes) bytes "
       + "for incomplete requests"
-    connection.sendFailure(RequestID(id), .init(.tooLarge, sentence))
+    speaker.sendFailure(RequestID(id), .init(.tooLarge, sentence))
     leave(id)
   }
 
@@ -314,7 +313,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     guard let channel = channels[id] else { return }
     if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     if let failure = channel.arrive(values) {
-      connection.sendFailure(RequestID(id), channel.refusal(failure))
+      speaker.sendFailure(RequestID(id), channel.refusal(failure))
       return leave(id)
     }
     if isComplete { channel.complete() }
@@ -363,7 +362,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     guard let channel = channels[id] else { return }
     if channel.publication.arrived.isEmpty, !channel.isComplete { arriving.append(channel) }
     if value.isRefused {
-      connection.sendFailure(RequestID(id), channel.refusal(value.stream.refuseMalformed()))
+      speaker.sendFailure(RequestID(id), channel.refusal(value.stream.refuseMalformed()))
       return leave(id)
     }
     channel.arrive(value.takeBatch())
@@ -404,17 +403,17 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     channel.excessBytes = standing.excessBytes
     if let number = channel.takeConfirmation(standing) {
       let data = PublishConfirmation(confirmed: number).bytes
-      connection.machine.sendPayload(channel.id, Payload(data: data))
+      speaker.machine.sendPayload(channel.id, Payload(data: data))
     }
     if let obstacle = channel.publication.obstacle {
       end(channel.id, obstacle, of: channel.stream)
       forget(channel)
     } else if standing.isDone {
-      connection.machine.sendComplete(channel.id)
+      speaker.machine.sendComplete(channel.id)
       forget(channel)
     } else if !channel.isComplete {
       let grant = channel.takeGrant(standing)
-      if grant > 0 { connection.machine.sendRequestN(channel.id, UInt32(grant)) }
+      if grant > 0 { speaker.machine.sendRequestN(channel.id, UInt32(grant)) }
     }
   }
 
@@ -440,7 +439,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       guard let channel = channels[id] else { return nil }
       let (values, unsettled, continues) = channel.publication.withdraw()
       guard continues else {
-        connection.sendFailure(RequestID(id), .notStored)
+        speaker.sendFailure(RequestID(id), .notStored)
         forget(channel)
         return nil
       }
@@ -474,7 +473,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       // The values before it stay, as if the publisher sent the refused one now.
       channel.publication.arrived = EventBatch(Array(held.values[..<index]))
       _ = channel.passOn()
-      connection.sendFailure(
+      speaker.sendFailure(
         RequestID(saved.id), .init(failure.reason, "a value that was received before a restart: \(failure.sentence)"))
       return forget(channel)
     }

@@ -2,101 +2,71 @@ import CLinux
 import Glibc
 import HTTP
 
-/// The work of an HTTP connection for one request, until the response is complete.
+/// The speaker of an HTTP connection for one request, from its head until the response is complete.
 ///
-/// The connection reads heads, keeps the order of requests, and calls its exchange; the exchange does everything else
-/// for its request. They refer to each other until the connection has another exchange or none
-/// (`HTTPConnection.begin`). Confined to the connection's loop.
-class Exchange {
-  let connection: HTTPConnection
-  let request: HTTPRequest
+/// The `HTTPSpeaker` reads heads and keeps the order of requests; the exchange does everything else for its request. After
+/// it, the `HTTPSpeaker` is the connection's speaker again, or a `LastResponse`.
+class Exchange: Speaker {
+  /// The speaker between the requests, with the unsent part of responses.
+  final let http: HTTPSpeaker
+  final let request: HTTPRequest
 
-  init(_ request: HTTPRequest, on connection: HTTPConnection) {
-    (self.request, self.connection) = (request, connection)
+  init(_ request: HTTPRequest, on http: HTTPSpeaker) {
+    (self.request, self.http) = (request, http)
+    super.init(http.connection)
   }
 
-  var worker: Worker { connection.worker }
   /// Whether the connection still has this exchange.
-  var isInProgress: Bool { connection.exchange === self }
+  final var isInProgress: Bool { connection.speaker === self }
 
   // MARK: Overridden
 
-  /// The number of live requests.
-  var requestCount: Int { 1 }
-  /// Bytes of the request that wait here.
-  var heldByteCount: Int { 0 }
-  /// Whether input is left in the socket.
-  var holdsInput: Bool { true }
-  /// The stream that it publishes to.
-  var publishedStream: ServedStream? { nil }
-  /// Whether the connection is needed though the client sends no more.
-  var hasOutbound: Bool { true }
-
   /// Takes input after the request's head. Input of a later request waits.
-  func read(_ bytes: Span<UInt8>, _ offset: inout Int) { connection.stash(bytes, &offset) }
-
-  /// The client sends nothing more.
-  func inputEnded() {}
-
-  /// All unsent bytes are written.
-  func didWriteAll() {}
-
-  /// Does the work that waits for the turn of the client's user.
-  /// - Returns: false if there was nothing.
-  func takeTurn() -> Bool { false }
-
-  /// The connection's timer has fired.
-  func timeIsOver() {}
-
-  /// A limit is exceeded: the connection ends, with the sentence if that can still be sent.
-  func refuse(_ sentence: String) { connection.finishClosing() }
-
-  /// The server stops: the response ends, then the connection.
-  func stop(_ failure: RequestFailure) { connection.finishClosing() }
-
-  /// The connection has ended.
-  func leave() {}
-
-  /// The client's access or the stream has changed.
-  func reapplyWriteAccess() {}
-
-  // MARK: Overridden by those with subscriptions
-
-  /// A subscription to a notice has its first event.
-  func answer(_ subscription: StreamSubscription) {}
-
-  /// The label of a subscription's events in a response with several streams.
-  func label(of subscription: StreamSubscription) -> EventLabel? { nil }
-
-  /// A part of the body was sent, or there was nothing to send.
-  /// - Parameter isAll: whether the log has nothing more.
-  func didSend(_ subscription: StreamSubscription, isAll: Bool) {}
-
-  /// The stream of a subscription has ended; the caller removes the subscription.
-  func complete(_ id: RequestID) {}
-
-  /// A subscription ends with an error, or cannot begin; the caller removes it.
-  func fail(_ id: RequestID, _ failure: RequestFailure) {}
-
-  /// A subscription is removed.
-  func didRemove() {}
-
-  // MARK: From one process to the next
+  func read(_ bytes: Span<UInt8>, _ offset: inout Int) { http.stash(bytes, &offset) }
 
   /// Saves the exchange. It may end here instead.
   func save(to saved: inout SavedHTTP) {}
 
-  /// Begins to read and write in the next process.
-  func resume() {}
+  // MARK: For the connection
+
+  override var isEstablished: Bool { true }
+  override var protocolName: String { http.protocolName }
+  override var requestCount: Int { 1 }
+  override var heldByteCount: Int { http.heldByteCount }
+  override var holdsInput: Bool { true }
+  override var hasOutbound: Bool { true }
+  override var answerByteCount: Int { http.answerByteCount }
+  override func takeAnswers() -> [UInt8] { http.takeAnswers() }
+
+  override func process(_ bytes: UnsafeRawBufferPointer, until deadline: UInt64) -> Int {
+    unsafe http.process(bytes, until: deadline)
+  }
+
+  override func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {
+    if byteCount > 0 { http.sentAt = worker.loop.now }
+  }
+
+  override func leave() { connection.speak(http) }
+
+  override func save(to saved: inout SavedConnection) {
+    var record = SavedHTTP()
+    save(to: &record)
+    if isInProgress {
+      record.save(request)
+      http.save(record, to: &saved)
+    } else {  // it was answered instead
+      connection.speaker?.save(to: &saved)
+    }
+  }
 
   /// Answers with an error, or that there is no event (nil), instead of a response that has not begun.
   /// - Parameter id: the id of the subscription that the caller removes, if there is one.
   final func answer(_ rejection: Rejection?, insteadOf id: RequestID) {
     if connection.subscriptions[id] == nil { connection.endSubscriptions() }  // otherwise it is the only one
     if let rejection {
-      connection.respond(rejection, to: request)
+      http.respond(rejection, to: request)
     } else {
-      connection.respond(.noContent, to: request)
+      http.respond(.noContent, to: request)
     }
   }
 }
@@ -112,9 +82,9 @@ final class LastResponse: Exchange {
   /// When the connection is closed at the latest, on the loop's clock.
   private var end: UInt64 = 0
 
-  init(on connection: HTTPConnection) {
+  init(on http: HTTPSpeaker) {
     super.init(
-      HTTPRequest(isHead: false, keepsConnection: false, allowsChunks: false, allowedOrigin: nil), on: connection)
+      HTTPRequest(isHead: false, keepsConnection: false, allowsChunks: false, allowedOrigin: nil), on: http)
   }
 
   override var requestCount: Int { 0 }
@@ -131,22 +101,22 @@ final class LastResponse: Exchange {
     guard !connection.hasLostWriter else { return connection.close() }
     shutdown(connection.socket.raw, CInt(SHUT_WR))
     (isDraining, hasRead) = (true, false)
-    end = worker.loop.now + UInt64(connection.times.lingerTime.wholeNanoseconds)
-    connection.setClock(after: connection.times.drainTime)
+    end = worker.loop.now + UInt64(http.times.lingerTime.wholeNanoseconds)
+    connection.setClock(after: http.times.drainTime)
     connection.resume(with: [])
   }
 
   override func timeIsOver() {
-    guard isDraining else { return connection.checkReading() }
+    guard isDraining else { return http.checkReading() }
     guard hasRead, worker.loop.now < end else { return connection.close() }
     hasRead = false
-    connection.setClock(after: connection.times.drainTime)
+    connection.setClock(after: http.times.drainTime)
   }
 
   override func save(to saved: inout SavedHTTP) { saved.state = .finishing }
 
   override func resume() {
-    connection.watchReading()
+    http.watchReading()
     if !connection.hasUnsent { didWriteAll() }
   }
 }

@@ -10,14 +10,14 @@ final class MetricsResponse: Exchange {
   /// The rendered body until it is sent: it waits for the client's turn, and for former responses to be read.
   private var text: [UInt8]?
 
-  init(_ request: HTTPRequest, _ format: MetricsFormat, hasStreams: Bool, on connection: HTTPConnection) {
+  init(_ request: HTTPRequest, _ format: MetricsFormat, hasStreams: Bool, on http: HTTPSpeaker) {
     (self.format, self.hasStreams) = (format, hasStreams)
-    super.init(request, on: connection)
+    super.init(request, on: http)
   }
 
   /// Requests the body.
   override func resume() {
-    connection.setClock(after: connection.times.stallTime)
+    connection.setClock(after: http.times.stallTime)
     let key = MetricsCache.Key(visibility: connection.visibility, format: format, hasStreams: hasStreams)
     if !worker.requestMetrics(key, for: self) {
       refuseRendering(Rejection(.serviceUnavailable, "too many renderings of the metrics"))
@@ -25,8 +25,8 @@ final class MetricsResponse: Exchange {
   }
 
   private func refuseRendering(_ rejection: Rejection) {
-    connection.countRefusal(rejection)
-    connection.respond(rejection, to: request)
+    http.countRefusal(rejection)
+    http.respond(rejection, to: request)
   }
 
   /// The body is rendered.
@@ -45,14 +45,14 @@ final class MetricsResponse: Exchange {
       refuseRendering(Rejection(of: .init(.tooMuchInput, sentence)))
       return true
     }
-    var head = connection.responseHead(.ok, to: request, keeps: request.keepsConnection)
+    var head = http.responseHead(.ok, to: request, keeps: request.keepsConnection)
     Self.addFields(to: &head, format)
     head.add("Content-Length", String(text.count))
-    head.append(to: &connection.output)
+    head.append(to: &http.output)
     _ = connection.flush()
     guard connection.phase == .open else { return true }
-    if connection.output.isEmpty { connection.output = text } else { connection.output += text }
-    connection.endExchange(keeps: request.keepsConnection)
+    if http.output.isEmpty { http.output = text } else { http.output += text }
+    http.endExchange(keeps: request.keepsConnection)
     return true
   }
 
@@ -64,19 +64,19 @@ final class MetricsResponse: Exchange {
 
   /// The body was not rendered in time, or the responses before it were not read.
   override func timeIsOver() {
-    guard text == nil else { return connection.checkReading() }
-    connection.respond(
+    guard text == nil else { return http.checkReading() }
+    http.respond(
       Rejection(
-        .serviceUnavailable, "the metrics were not rendered within \(connection.times.stallTime.inUnits)"),
+        .serviceUnavailable, "the metrics were not rendered within \(http.times.stallTime.inUnits)"),
       to: request)
   }
 
   override func refuse(_ sentence: String) {
-    connection.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
+    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
   }
 
   override func stop(_ failure: RequestFailure) {
-    connection.respond(Rejection(of: failure), to: request)
+    http.respond(Rejection(of: failure), to: request)
     connection.finishClosing()
   }
 
@@ -87,13 +87,13 @@ final class MetricsResponse: Exchange {
     saved.flags = (format == .openMetrics ? 1 : 0) | (hasStreams ? 2 : 0)
   }
 
-  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on connection: HTTPConnection) {
+  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on http: HTTPSpeaker) {
     let format = saved.flags & 1 != 0 ? MetricsFormat.openMetrics : .prometheus
-    connection.begin(MetricsResponse(request, format, hasStreams: saved.flags & 2 != 0, on: connection))
+    http.connection.speak(MetricsResponse(request, format, hasStreams: saved.flags & 2 != 0, on: http))
   }
 }
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   func respondWithMetrics(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     let hasStreams = try Self.hasStreams(head.target.parameters)
     let offered = MetricsFormat.allCases.compactMap { MediaType($0.mediaType) }
@@ -105,7 +105,7 @@ extension HTTPConnection {
       return respond(.ok, to: request) { MetricsResponse.addFields(to: &$0, format) }
     }
     let response = MetricsResponse(request, format, hasStreams: hasStreams, on: self)
-    begin(response)
+    connection.speak(response)
     response.resume()
   }
 

@@ -33,32 +33,32 @@ final class PublishingRequest: Exchange {
 
   private init(
     _ request: HTTPRequest, _ publication: Publication, hasLines: Bool, _ decoder: BodyDecoder,
-    on connection: HTTPConnection
+    on http: HTTPSpeaker
   ) {
     (self.publication, self.hasLines, self.decoder) = (publication, hasLines, decoder)
     takesJSON = publication.stream.configuration.takesJSON
-    super.init(request, on: connection)
+    super.init(request, on: http)
   }
 
   /// Joins the publishers of a stream, and becomes the connection's exchange.
   /// - Parameter unsettled: of a request that began in another process, the values that wait in the stream.
   static func begin(
     _ request: HTTPRequest, to stream: ServedStream, _ source: PublishSource, hasLines: Bool, _ decoder: BodyDecoder,
-    isASCII: Bool = false, unsettled: UnsettledValues = .init(), on connection: HTTPConnection
+    isASCII: Bool = false, unsettled: UnsettledValues = .init(), on http: HTTPSpeaker
   ) throws(Rejection) -> PublishingRequest {
     let waker = Waker()
-    let queue = source.join(unsettled: unsettled) { [loop = connection.worker.loop] in
+    let queue = source.join(unsettled: unsettled) { [loop = http.connection.worker.loop] in
       loop.execute {
         source.deliver()
         waker.request?.streamDidChange()
       }
     }
-    guard let queue else { throw connection.rejection(.noRoom, of: stream) }
+    guard let queue else { throw http.rejection(.noRoom, of: stream) }
     let publishing = PublishingRequest(
-      request, Publication(stream, source, queue), hasLines: hasLines, decoder, on: connection)
+      request, Publication(stream, source, queue), hasLines: hasLines, decoder, on: http)
     publishing.isASCII = isASCII
     waker.request = publishing
-    connection.begin(publishing)
+    http.connection.speak(publishing)
     return publishing
   }
 
@@ -69,12 +69,13 @@ final class PublishingRequest: Exchange {
   /// Whether no more of the body will be read.
   private var isComplete: Bool { decoder.isDone || failure != nil }
 
-  override var publishedStream: ServedStream? { stream }
+  override var publishedStreams: [String] { [stream.name] }
+  override var hasInbound: Bool { true }
   override var hasOutbound: Bool { isComplete }
 
   /// Bytes that wait here, and those beyond the publisher's share of its stream.
   override var heldByteCount: Int {
-    part.count + publication.arrived.byteCount + (publication.status?.excessBytes ?? 0)
+    super.heldByteCount + part.count + publication.arrived.byteCount + (publication.status?.excessBytes ?? 0)
   }
 
   /// Input is left in the socket until the stream has taken some values.
@@ -100,7 +101,7 @@ final class PublishingRequest: Exchange {
 
   /// Reads a part of the body, and answers when all values are in the stream.
   override func read(_ bytes: Span<UInt8>, _ offset: inout Int) {
-    guard !isComplete else { return connection.stash(bytes, &offset) }
+    guard !isComplete else { return http.stash(bytes, &offset) }
     do throws(Rejection) {
       loop: while true {
         switch try decoder.next(in: bytes, from: &offset) {
@@ -116,7 +117,7 @@ final class PublishingRequest: Exchange {
     }
     passOn()
     answer()
-    if isInProgress, isComplete { connection.stash(bytes, &offset) }
+    if isInProgress, isComplete { http.stash(bytes, &offset) }
   }
 
   /// The client sends nothing more, and waits for the answer: it comes when the values before the cut are in the stream.
@@ -246,16 +247,16 @@ final class PublishingRequest: Exchange {
   private func answer() {
     guard let status = publication.status else { return }
     if let obstacle = publication.obstacle {
-      end(connection.rejection(obstacle, of: stream), isLost: true)
+      end(http.rejection(obstacle, of: stream), isLost: true)
     } else if status.isDone, let failure {
       end(failure)
     } else if status.isDone {
       publication.leave()
-      connection.respond(.ok, to: request, "application/json", Array("{\"accepted\":\(count)}\n".utf8)) {
+      http.respond(.ok, to: request, "application/json", Array("{\"accepted\":\(count)}\n".utf8)) {
         $0.add("Cache-Control", "no-store")
       }
     } else {
-      let times = connection.times
+      let times = http.times
       connection.setClock(after: status.heldCount > 0 ? times.fullTime : times.stallTime)
       connection.watch()
     }
@@ -273,11 +274,11 @@ final class PublishingRequest: Exchange {
     }
     publication.leave()
     let keeps = decoder.isDone && failure == nil && !isLast
-    connection.respond(rejection, to: request.keeping(keeps), accepted: count)
+    http.respond(rejection, to: request.keeping(keeps), accepted: count)
   }
 
   override func timeIsOver() {
-    let times = connection.times
+    let times = http.times
     guard publication.refresh().heldCount > 0 else {
       return end(
         Rejection(.requestTimeout, "the request's body did not arrive for \(times.stallTime.components.seconds) s"))
@@ -307,11 +308,14 @@ final class PublishingRequest: Exchange {
     connection.finishClosing()
   }
 
-  override func leave() { publication.leave() }
+  override func leave() {
+    publication.leave()
+    super.leave()
+  }
 
   override func reapplyWriteAccess() {
     guard let obstacle = publication.obstacle(for: connection) else { return }
-    end(connection.rejection(obstacle, of: stream), isLost: !obstacle.isRefusal)
+    end(http.rejection(obstacle, of: stream), isLost: !obstacle.isRefusal)
     _ = connection.flush()
   }
 
@@ -332,7 +336,7 @@ final class PublishingRequest: Exchange {
     saved.values = values.map { .init($0) }
   }
 
-  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on connection: HTTPConnection) {
+  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on http: HTTPSpeaker) {
     let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
     var last = request
     do throws(Rejection) {
@@ -340,20 +344,20 @@ final class PublishingRequest: Exchange {
         throw Rejection(.internalServerError, "the saved state of this request is not valid")
       }
       last = request.keeping(decoder.isDone && saved.failure == nil)
-      let stream = try connection.visibleStream(name, adding: 0)
+      let stream = try http.visibleStream(name, adding: 0)
       let source: PublishSource
       do throws(PublishingObstacle) {
-        source = try connection.publishSource(of: stream)
+        source = try http.connection.publishSource(of: stream)
       } catch {
-        throw connection.rejection(error == .acceptsNoValues ? .acceptsNoMoreValues : error, of: stream)
+        throw http.rejection(error == .acceptsNoValues ? .acceptsNoMoreValues : error, of: stream)
       }
       let publishing = try begin(
-        request, to: stream, source, hasLines: saved.hasLines, decoder, unsettled: saved.unsettled, on: connection)
+        request, to: stream, source, hasLines: saved.hasLines, decoder, unsettled: saved.unsettled, on: http)
       publishing.restore(saved)
     } catch {
       // A stream that is gone has not taken the values that wait in it.
-      let isGone = connection.worker.streams[name] == nil
-      connection.respond(
+      let isGone = http.connection.worker.streams[name] == nil
+      http.respond(
         error, to: last, accepted: saved.count - (isGone ? UInt64(saved.unsettled.count) : 0))
     }
   }
@@ -395,7 +399,7 @@ extension HTTPRequest {
   }
 }
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   /// Further names of NDJSON, none of which is registered.
   static let otherLineTypes = [
     "application/ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines",
@@ -406,7 +410,7 @@ extension HTTPConnection {
     let stream = try visibleStream(name, adding: 1)
     let source: PublishSource
     do throws(PublishingObstacle) {
-      source = try publishSource(of: stream)
+      source = try connection.publishSource(of: stream)
     } catch {
       let rejection = rejection(error, of: stream)
       guard error == .acceptsNoValues else { throw rejection }
@@ -427,7 +431,7 @@ extension HTTPConnection {
     let publishing = try PublishingRequest.begin(
       request, to: stream, source, hasLines: hasLines, BodyDecoder(head.framing), isASCII: isASCII, on: self)
     worker.trace(identity, stream: name, "publishes")
-    setClock(after: times.stallTime)
+    connection.setClock(after: times.stallTime)
     if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
     publishing.readEmptyBody()
   }
@@ -449,7 +453,7 @@ extension HTTPConnection {
 
   /// The response for an obstacle.
   func rejection(_ obstacle: PublishingObstacle, of stream: ServedStream) -> Rejection {
-    let failure = failure(obstacle, of: stream)
-    return obstacle.isRefusal ? rejection(Refusal(stream.name, failure)) : Rejection(of: failure)
+    let failure = connection.failure(obstacle, of: stream)
+    return obstacle.isRefusal ? rejection(.init(stream.name, failure)) : Rejection(of: failure)
   }
 }

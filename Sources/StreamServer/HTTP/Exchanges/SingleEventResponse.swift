@@ -11,9 +11,9 @@ final class SingleEventResponse: Exchange {
   /// Whether the connection ends with the response, at the latest after `drainTime`.
   private var isLast = false
 
-  init(_ request: HTTPRequest, _ name: String, on connection: HTTPConnection) {
+  init(_ request: HTTPRequest, _ name: String, on http: HTTPSpeaker) {
     self.name = name
-    super.init(request, on: connection)
+    super.init(request, on: http)
   }
 
   private static let encoding: EventFormat.Encoding = .body(
@@ -36,9 +36,9 @@ final class SingleEventResponse: Exchange {
     connection.remove(subscription)
   }
 
-  override func complete(_ id: RequestID) { isCutOff = true }
+  override func sendCompletion(_ id: RequestID) { isCutOff = true }
 
-  override func fail(_ id: RequestID, _ failure: RequestFailure) {
+  override func sendFailure(_ id: RequestID, _ failure: RequestFailure) {
     isCutOff = true
     // A subscription that could not begin, or be restored, is not removed after this.
     if connection.subscriptions[id] == nil { didRemove() }
@@ -47,15 +47,15 @@ final class SingleEventResponse: Exchange {
   override func didRemove() {
     guard connection.subscriptions.isEmpty else { return }
     guard !isLast else { return connection.finishClosing() }
-    connection.endExchange(keeps: !isCutOff && request.keepsConnection)
+    http.endExchange(keeps: !isCutOff && request.keepsConnection)
   }
 
-  override func timeIsOver() { connection.checkReading() }
+  override func timeIsOver() { http.checkReading() }
 
   /// Lets the client read the rest of the event before the connection ends.
   override func stop(_ failure: RequestFailure) {
     isLast = true
-    connection.setSecondClock(after: connection.times.drainTime) { [connection] in connection.close() }
+    connection.setSecondClock(after: http.times.drainTime) { [connection] in connection.close() }
   }
 
   // MARK: From one process to the next
@@ -69,17 +69,17 @@ final class SingleEventResponse: Exchange {
 
   static func restore(
     _ saved: SavedHTTP, _ request: HTTPRequest, _ subscriptions: [SavedConnection.Subscription],
-    on connection: HTTPConnection
+    on http: HTTPSpeaker
   ) {
     let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
-    let response = SingleEventResponse(request, name, on: connection)
-    connection.begin(response)
-    for saved in subscriptions where response.isInProgress { connection.restore(saved) }
-    if connection.subscriptions.isEmpty, response.isInProgress { connection.endExchange(keeps: false) }
+    let response = SingleEventResponse(request, name, on: http)
+    http.connection.speak(response)
+    for saved in subscriptions where response.isInProgress { http.connection.restore(saved) }
+    if http.connection.subscriptions.isEmpty, response.isInProgress { http.endExchange(keeps: false) }
   }
 
   override func resume() {
-    connection.limitSendBuffer()
-    connection.watchReading()
+    http.limitSendBuffer()
+    http.watchReading()
   }
 }

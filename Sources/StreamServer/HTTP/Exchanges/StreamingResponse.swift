@@ -8,16 +8,17 @@ import StreamRuntime
 ///
 /// Space in the socket is its credit: it demands everything while it can be written, and nothing while it cannot.
 final class StreamingResponse: Exchange {
+  // The order saves memory: there may be very many responses.
   private let encoding: EventEncoding
   private let isChunked: Bool
-  private let firstName: String
-  private let otherNames: [String]  // empty as a rule: an idle client costs no array
   /// False: the response ends once it has sent all events that existed when it began.
   private let follows: Bool
   /// Whether the head is written: a failure cannot change the status any more.
   private var hasBegun = false
   /// Whether a part of an event was sent whose rest will not be.
   private var isCut = false
+  private let firstName: String
+  private let otherNames: [String]  // empty as a rule: an idle client costs no array
   /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
   private var ended: [RequestID: UInt64] = [:]
   /// With what the response ends, once the subscription that caused it is removed.
@@ -37,11 +38,11 @@ final class StreamingResponse: Exchange {
   /// - Parameter names: at least one.
   init(
     _ request: HTTPRequest, _ encoding: EventEncoding, isChunked: Bool, _ names: [String], follows: Bool,
-    on connection: HTTPConnection
+    on http: HTTPSpeaker
   ) {
     (self.encoding, self.isChunked, self.follows) = (encoding, isChunked, follows)
     (firstName, otherNames) = (names[0], Array(names.dropFirst()))
-    super.init(request, on: connection)
+    super.init(request, on: http)
   }
 
   /// The names of the streams, in the order of the request. The subscription to the first has the request ID 1, and so
@@ -75,13 +76,13 @@ final class StreamingResponse: Exchange {
 
   /// Writes the head: all subscriptions have begun.
   func begin() {
-    connection.limitSendBuffer()
-    head(positionBeforeFirstEvent).append(to: &connection.output)
+    http.limitSendBuffer()
+    head(positionBeforeFirstEvent).append(to: &http.output)
     hasBegun = true
     if isEventStream {
       write(ServerSentEvents.retry(milliseconds: 2000))
-      connection.sentAt = worker.loop.now
-      connection.setClock(after: connection.times.silence)
+      http.sentAt = worker.loop.now
+      connection.setClock(after: http.times.silence)
     }
     for subscription in connection.subscriptions where subscription.machine.demand == .none { finish(subscription) }
   }
@@ -95,7 +96,7 @@ final class StreamingResponse: Exchange {
   }
 
   func head(_ position: UInt64?) -> ResponseHead {
-    var head = connection.responseHead(.ok, to: request, keeps: false)
+    var head = http.responseHead(.ok, to: request, keeps: false)
     head.addFields(ofEventsAs: encoding.format.mediaType)
     if isChunked { head.add("Transfer-Encoding", "chunked") }
     if connection.needsToken, names.contains(where: { $0.hasPrefix("$") }) { head.addChallenge() }
@@ -104,7 +105,7 @@ final class StreamingResponse: Exchange {
   }
 
   /// Adds a part of the body that is not an event.
-  private func write(_ text: String) { Self.write(text, isChunked: isChunked, to: &connection.output) }
+  private func write(_ text: String) { Self.write(text, isChunked: isChunked, to: &http.output) }
 
   private static func write(_ text: String, isChunked: Bool, to output: inout [UInt8]) {
     ByteWriter.append(to: &output) { writer in
@@ -130,7 +131,8 @@ final class StreamingResponse: Exchange {
       after: ids[(index + 1)...].map { "," + $0 }.joined())
   }
 
-  override func didSend(_ subscription: StreamSubscription, isAll: Bool) {
+  override func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {
+    super.didSend(subscription, byteCount: byteCount, isAll: isAll)
     guard subscription.state != .ended else { return }
     if subscription.machine.demand == .none || isAll && !follows { finish(subscription) }
   }
@@ -145,26 +147,26 @@ final class StreamingResponse: Exchange {
   /// Sends a comment in an idle event stream, unless events wait for space in the socket or for their turn.
   override func timeIsOver() {
     guard isEventStream else { return }
-    let (now, sentAt, longest) = (worker.loop.now, connection.sentAt, connection.times.silence)
+    let (now, sentAt, longest) = (worker.loop.now, http.sentAt, http.times.silence)
     let silence = Duration.nanoseconds(Int64(now - min(now, sentAt)))
     guard silence >= longest else { return connection.setClock(after: longest - silence) }
     let isIdle = !connection.hasUnsent && !connection.isBlocked && !connection.isWithinEvent()
     if isIdle, connection.subscriptions.allSatisfy(\.mayBeWithoutEvents) {
       write(ServerSentEvents.comment)
-      connection.sentAt = now
+      http.sentAt = now
     }
     connection.setClock(after: longest)
   }
 
   // MARK: The end
 
-  override func complete(_ id: RequestID) {
+  override func sendCompletion(_ id: RequestID) {
     guard let subscription = connection.subscriptions[id] else { return answer(nil, insteadOf: id) }
     ended[id] = subscription.lastPosition
     if connection.subscriptions.isOne { ending = (.finished, true) }
   }
 
-  override func fail(_ id: RequestID, _ failure: RequestFailure) {
+  override func sendFailure(_ id: RequestID, _ failure: RequestFailure) {
     guard hasBegun else { return answer(Rejection(of: failure), insteadOf: id) }
     if connection.isWithinEvent() { isCut = true }
     // The client has all that it may have, and makes the request again.
@@ -191,11 +193,11 @@ final class StreamingResponse: Exchange {
   private func end(_ reason: Reason, isClean: Bool, retry milliseconds: Int? = nil) {
     if connection.isWithinEvent() { isCut = true }
     connection.endSubscriptions()
-    guard !isCut else { return connection.endExchange(keeps: false) }
+    guard !isCut else { return http.endExchange(keeps: false) }
     if isClean || isEventStream {
-      connection.output += Self.ending(reason, encoding, isChunked: isChunked, retry: milliseconds)
+      http.output += Self.ending(reason, encoding, isChunked: isChunked, retry: milliseconds)
     }
-    connection.endExchange(keeps: false)
+    http.endExchange(keeps: false)
   }
 
   /// The bytes that end a body after a whole event.
@@ -230,31 +232,31 @@ final class StreamingResponse: Exchange {
 
   static func restore(
     _ saved: SavedHTTP, _ request: HTTPRequest, _ subscriptions: [SavedConnection.Subscription],
-    on connection: HTTPConnection
+    on http: HTTPSpeaker
   ) {
     guard let format = EventFormat(savedEncoding: saved.encoding, ids: true, completes: false),
       case .body(let encoding, let coding) = format.encoding, !saved.names.isEmpty
-    else { return connection.begin(LastResponse(on: connection)) }
+    else { return http.connection.speak(LastResponse(on: http)) }
     let response = StreamingResponse(
       request, encoding, isChunked: coding.isChunked,
       saved.names.map { String(decoding: $0.bytes, as: UTF8.self) }, follows: saved.flags & SavedHTTP.followsFlag != 0,
-      on: connection)
+      on: http)
     response.hasBegun = true
     for (index, item) in saved.ended.prefix(saved.names.count).enumerated() {
       guard let id = UInt64(String(decoding: item.bytes, as: UTF8.self)) else { continue }
       response.ended[RequestID(UInt32(index + 1))] = id
     }
-    connection.begin(response)
+    http.connection.speak(response)
     // A subscription that cannot be restored ends the response.
     response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
-    for saved in subscriptions where response.isInProgress { connection.restore(saved) }
+    for saved in subscriptions where response.isInProgress { http.connection.restore(saved) }
     response.isCut = false
     if subscriptions.isEmpty, response.isInProgress { response.end(.complete, isClean: true) }
   }
 
   override func resume() {
-    connection.limitSendBuffer()
-    connection.sentAt = worker.loop.now
+    http.limitSendBuffer()
+    http.sentAt = worker.loop.now
     timeIsOver()
   }
 }

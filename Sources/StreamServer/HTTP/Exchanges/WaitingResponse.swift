@@ -16,11 +16,11 @@ final class WaitingResponse: Exchange {
 
   init(
     _ request: HTTPRequest, _ name: String, _ condition: String?, knownID: UInt64?, isForNewer: Bool, deadline: UInt64,
-    on connection: HTTPConnection
+    on http: HTTPSpeaker
   ) {
     (self.name, self.condition) = (name, condition)
     (self.knownID, self.isForNewer, self.deadline) = (knownID, isForNewer, deadline)
-    super.init(request, on: connection)
+    super.init(request, on: http)
   }
 
   /// Subscribes. A request that cannot begin is answered, and is not in progress then.
@@ -40,7 +40,7 @@ final class WaitingResponse: Exchange {
       return stream.feed == nil ? timeIsOver() : subscribe(to: stream, from: .after(id: event.id))
     }
     let isNamed = condition.map { isKnown || EntityTag.isAny($0) && !isForNewer } ?? false
-    connection.respond(with: event, of: stream, request, isKnown: isNamed)
+    http.respond(with: event, of: stream, request, isKnown: isNamed)
   }
 
   /// Whether the client has an event already. `*` names the event that existed when the request came.
@@ -53,25 +53,27 @@ final class WaitingResponse: Exchange {
   override func timeIsOver() {
     connection.endSubscriptions()
     guard condition != nil, let id = knownID else {
-      return connection.respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") }
+      return http.respond(.noContent, to: request) { $0.add("Cache-Control", "no-store") }
     }
-    connection.respond(.notModified, to: request) { head in
+    http.respond(.notModified, to: request) { head in
       head.add("ETag", EntityTag(eventID: id).fieldValue)
       head.add("Cache-Control", "no-cache")
       head.add("Vary", "Accept")
     }
   }
 
-  override func complete(_ id: RequestID) { answer(nil, insteadOf: id) }
-  override func fail(_ id: RequestID, _ failure: RequestFailure) { answer(Rejection(of: failure), insteadOf: id) }
+  override func sendCompletion(_ id: RequestID) { answer(nil, insteadOf: id) }
+  override func sendFailure(_ id: RequestID, _ failure: RequestFailure) {
+    answer(Rejection(of: failure), insteadOf: id)
+  }
 
   override func refuse(_ sentence: String) {
     connection.endSubscriptions()
-    connection.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
+    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
   }
 
   override func stop(_ failure: RequestFailure) {
-    connection.respond(Rejection(of: failure), to: request)
+    http.respond(Rejection(of: failure), to: request)
     connection.finishClosing()
   }
 
@@ -86,23 +88,23 @@ final class WaitingResponse: Exchange {
     saved.flags = isForNewer ? 1 : 0
   }
 
-  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on connection: HTTPConnection) {
+  static func restore(_ saved: SavedHTTP, _ request: HTTPRequest, on http: HTTPSpeaker) {
     let name = saved.names.first.map { String(decoding: $0.bytes, as: UTF8.self) } ?? ""
     do throws(Rejection) {
-      let stream = try connection.readableStream(name, adding: 0)
+      let stream = try http.readableStream(name, adding: 0)
       let longest = UInt64(StreamQuery.longestWait / .nanoseconds(1))
       let response = WaitingResponse(
         request, name, saved.condition.first.map { String(decoding: $0.bytes, as: UTF8.self) }, knownID: saved.knownID,
-        isForNewer: saved.flags & 1 != 0, deadline: connection.worker.loop.now + min(saved.wait, longest),
-        on: connection)
-      connection.begin(response)
+        isForNewer: saved.flags & 1 != 0, deadline: http.connection.worker.loop.now + min(saved.wait, longest),
+        on: http)
+      http.connection.speak(response)
       // Events that have come since the request are new, too.
       let end = stream.log.read { storage, _ in storage.endPosition }
       response.subscribe(
         to: stream,
         from: stream.feed != nil ? .latest : saved.knownID.flatMap { $0 < end ? .after(id: $0) : nil } ?? .replay)
     } catch {
-      connection.respond(error, to: request)
+      http.respond(error, to: request)
     }
   }
 

@@ -3,8 +3,8 @@ import Reactive
 import StreamProtocol
 import StreamRuntime
 
-/// A connection with the RSocket protocol: converts frames into requests, and their results into frames.
-class RSocketConnection: Connection {
+/// The speaker of RSocket: converts frames into requests, and their results into frames.
+class RSocketSpeaker: Speaker {
   var machine: ConnectionMachine
   /// Created for the first publishing request.
   private var inbound: InboundChannels?
@@ -18,12 +18,9 @@ class RSocketConnection: Connection {
   private static let assemblyBytes = 256
 
   /// - Parameter machine: the machine of a restored connection; nil for a new one.
-  init(
-    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
-    machine: ConnectionMachine? = nil, worker: Worker
-  ) {
-    self.machine = machine ?? ConnectionMachine(acceptingWith: worker.limits.ofConnection)
-    super.init(socket, identity, share, worker: worker)
+  init(_ connection: Connection, machine: ConnectionMachine? = nil) {
+    self.machine = machine ?? ConnectionMachine(acceptingWith: connection.worker.limits.ofConnection)
+    super.init(connection)
   }
 
   override var isEstablished: Bool { machine.isOpen }
@@ -39,7 +36,7 @@ class RSocketConnection: Connection {
   }
 
   override var holdsInput: Bool {
-    guard let inbound, subscriptions.isEmpty else { return false }
+    guard let inbound, connection.subscriptions.isEmpty else { return false }
     return inbound.heldBytes > Self.heldLimit || inbound.excessBytes > 0
   }
 
@@ -53,12 +50,12 @@ class RSocketConnection: Connection {
       // One frame at a time: a frame may end its request, and the next frame may reuse the ID.
       unsafe offset += machine.receive(rest, gathersValues: true, frameLimit: 1, into: &events)
       frameCount += 1
-      for event in events where phase == .open { unsafe handle(event, of: rest) }
+      for event in events where connection.phase == .open { unsafe handle(event, of: rest) }
       events.removeAll(keepingCapacity: true)
-    } while offset < bytes.count && phase == .open && !isExamining && frameCount < Slices.connectionFrames
+    } while offset < bytes.count && connection.phase == .open && !isExamining && frameCount < Slices.connectionFrames
       && EventLoop.monotonicNow() < deadline
-    if isExamining, phase == .open { waitForTurn() }
-    return phase == .open ? offset : bytes.count
+    if isExamining, connection.phase == .open { connection.waitForTurn() }
+    return connection.phase == .open ? offset : bytes.count
   }
 
   override func finishProcessing() { inbound?.passOn() }
@@ -71,10 +68,10 @@ class RSocketConnection: Connection {
     inbound?.examine(until: EventLoop.monotonicNow() + Slices.connection)
     if !isExamining {
       finishProcessing()
-      settle()
-      _ = flush()
+      connection.settle()
+      _ = connection.flush()
     }
-    if phase == .open { waitForTurn() }
+    if connection.phase == .open { connection.waitForTurn() }
     return true
   }
 
@@ -98,17 +95,21 @@ class RSocketConnection: Connection {
     case .valueTooLarge(let id): inbound?.refuseLargeValue(id)
     case .complete(let id): unsafe inbound?.receive(id, EmptyCollection(), isComplete: true)
     case .requestN(let id, let count):
-      if let subscription = subscriptions[RequestID(id)], !subscription.machine.format.completes {
+      if let subscription = connection.subscriptions[RequestID(id)], !subscription.machine.format.completes {
         subscription.lane.request(Self.demand(count), by: subscription)
       } else {
         inbound?.grant(id, count)
       }
     case .cancel(let id), .error(let id, _, _):
-      commands?.leave(id)
-      if let subscription = subscriptions[RequestID(id)] { remove(subscription) } else { inbound?.leave(id) }
+      connection.commands?.leave(id)
+      if let subscription = connection.subscriptions[RequestID(id)] {
+        connection.remove(subscription)
+      } else {
+        inbound?.leave(id)
+      }
     case .closed(let code, let message):
-      if code != .connectionClose { drop(message) }
-      finishClosing()
+      if code != .connectionClose { connection.drop(message) }
+      connection.finishClosing()
     case .lease, .metadataPush: break
     }
   }
@@ -121,7 +122,7 @@ class RSocketConnection: Connection {
         let secret = try machine.metadataFormat.bearerToken(in: setup.payload.metadata)
       {
         guard let token = worker.tokens[secret] else { return refuse(setup: .invalidToken) }
-        if let sentence = become(token) { return refuse(setup: .init(.tooManyConnections, sentence)) }
+        if let sentence = connection.become(token) { return refuse(setup: .init(.tooManyConnections, sentence)) }
       }
       accepted()
     } catch {
@@ -130,9 +131,9 @@ class RSocketConnection: Connection {
   }
 
   private func refuse(setup failure: RequestFailure) {
-    report(Refusal(nil, failure))
+    connection.report(.init(nil, failure))
     machine.close(ErrorCode(failure.reason), failure.sentence)
-    finishClosing()
+    connection.finishClosing()
   }
 
   private func accepted() {
@@ -143,33 +144,33 @@ class RSocketConnection: Connection {
 
   /// Closes a connection that was silent for its maximum lifetime, or the server's. Zero means no maximum of its own.
   private func watchLifetime() {
-    clearClock()
+    connection.clearClock()
     let promised = machine.maximumLifetime
     let isPromised = promised > .zero && promised <= worker.limits.lifetime
     let lifetime = isPromised ? promised : worker.limits.lifetime
     // The client may have sent something: it is not read.
-    if holdsInput || isWaitingForTurn { lastReceivedAt = worker.loop.now }
-    let silence = Duration.nanoseconds(Int64(silence))
+    if holdsInput || connection.isWaitingForTurn { connection.lastReceivedAt = worker.loop.now }
+    let silence = Duration.nanoseconds(Int64(connection.silence))
     guard silence < lifetime else {
-      drop(
+      connection.drop(
         "silent for \(isPromised ? "its maximum lifetime of \(lifetime.inUnits)" : "\(lifetime.inUnits), the longest allowed")"
       )
-      return close()
+      return connection.close()
     }
-    setClock(after: lifetime - silence)
+    connection.setClock(after: lifetime - silence)
   }
 
   override func timeIsOver() {
     guard !isEstablished else { return watchLifetime() }
-    drop("no SETUP within the handshake timeout")
-    close()
+    connection.drop("no SETUP within the handshake timeout")
+    connection.close()
   }
 
   private func renewLease() {
-    guard phase == .open else { return }
+    guard connection.phase == .open else { return }
     machine.sendLease(timeToLive: worker.limits.leaseTime, count: UInt32(clamping: machine.limits.maximumRequests))
-    setSecondClock(after: worker.limits.leaseTime * 4 / 5) { [self] in renewLease() }
-    _ = flush()
+    connection.setSecondClock(after: worker.limits.leaseTime * 4 / 5) { [self] in renewLease() }
+    _ = connection.flush()
   }
 
   // MARK: Requests
@@ -188,9 +189,9 @@ class RSocketConnection: Connection {
     }
     let stream: ServedStream
     do {
-      stream = try self.stream(named: name)
+      stream = try connection.stream(named: name)
     } catch {
-      return refuse(RequestID(id), error)
+      return connection.refuse(RequestID(id), error)
     }
     switch kind {
     case .stream, .response:
@@ -205,7 +206,9 @@ class RSocketConnection: Connection {
   private func subscribe(
     _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand, _ data: [UInt8]
   ) {
-    guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    guard connection.admits(stream.configuration.read) else {
+      return connection.refuse(request, connection.mayNotRead(stream))
+    }
     do throws(SubscribeOptions.Malformed) {
       var options = try SubscribeOptions(json: data)
       guard !options.map else { return map(request, of: stream, isSingle: isSingle, demand, options) }
@@ -220,7 +223,7 @@ class RSocketConnection: Connection {
       } else if options.key != nil {
         throw SubscribeOptions.Malformed("option \"key\" is for a request for one value")
       }
-      subscribe(request, to: stream, isSingle: isSingle, demand, options, as: encoding)
+      connection.subscribe(request, to: stream, isSingle: isSingle, demand, options, as: encoding)
     } catch {
       sendFailure(request, .init(error))
     }
@@ -237,12 +240,12 @@ class RSocketConnection: Connection {
     for _ in 0..<Self.keyAttempts {
       let newest = try stream.newestID(ofKey: text).get()
       if let id, newest == id { return }
-      if let former = subscriptions[request] { remove(former) }
+      if let former = connection.subscriptions[request] { connection.remove(former) }
       guard let newest else {
         return sendFailure(request, .init(.noKey, "no event of \"\(stream.name)\" has this key"))
       }
-      subscribe(request, to: stream, isSingle: true, .max(1), options, as: encoding, stateFrom: newest)
-      guard subscriptions[request] != nil else { return }
+      connection.subscribe(request, to: stream, isSingle: true, .max(1), options, as: encoding, stateFrom: newest)
+      guard connection.subscriptions[request] != nil else { return }
       id = newest
     }
   }
@@ -253,13 +256,13 @@ class RSocketConnection: Connection {
   var encoding: EventFormat.Encoding { .rsocket }
 
   private func needCommands() -> ClientCommands {
-    let needed = commands ?? ClientCommands(connection: self, worker: worker)
-    commands = needed
+    let needed = connection.commands ?? ClientCommands(self)
+    connection.commands = needed
     return needed
   }
 
   private func needInbound() -> InboundChannels {
-    let needed = inbound ?? InboundChannels(connection: self, worker: worker)
+    let needed = inbound ?? InboundChannels(self)
     inbound = needed
     return needed
   }
@@ -282,42 +285,24 @@ class RSocketConnection: Connection {
   override func forget(_ request: RequestID) { machine.end(StreamID(request)) }
 
   override func reapplyWriteAccess() {
-    guard phase == .open, let inbound else { return }
-    inbound.reapplyAccess()
-    _ = flush()
+    inbound?.reapplyAccess()
+    if inbound != nil { _ = connection.flush() }
   }
 
   // MARK: From one process to the next
 
-  /// Saves the state for the process that continues with the socket. Nothing is read or written
-  /// afterwards.
-  ///
-  /// - Returns: nil for a connection that ends here.
-  override func save() -> SavedConnection? {
-    guard phase == .open else { return nil }
-    commands?.end(with: .notHandedOver)
-    let channels = inbound?.save() ?? []
-    _ = flush()
-    guard phase == .open else { return nil }
-    withdrawMaps(.notHandedOver)
-    let (input, unsent) = savedBytes
-    let saved = SavedConnection(
-      descriptor: socket.raw, number: identity.number, token: identity.token?.saved, machine: machine.save(),
-      silence: silence, input: input,
-      unsent: unsent,
-      subscriptions: subscriptions.map(SavedConnection.Subscription.init), channels: channels)
-    leaveSocket()
+  override func save(to saved: inout SavedConnection) {
+    connection.commands?.end(with: .notHandedOver)
+    saved.channels = inbound?.save() ?? []
+    _ = connection.flush()
+    guard connection.phase == .open else { return }
+    saved.machine = machine.save()
     inbound?.leaveAll()
     inbound = nil
-    return saved
   }
 
-  /// Takes the place of a connection of another process. Reads and writes nothing: that begins with `finishRestore`.
   override func restore(_ saved: SavedConnection) {
-    restore(silence: saved.silence, input: saved.input, unsent: saved.unsent)
-    for saved in saved.subscriptions {
-      restore(saved)
-    }
+    for subscription in saved.subscriptions { connection.restore(subscription) }
     for channel in saved.channels { restore(channel) }
   }
 
@@ -330,30 +315,27 @@ class RSocketConnection: Connection {
     if inbound?.ids.isEmpty == true { inbound = nil }  // the channel could not continue
   }
 
-  override func finishRestoringProtocol() {
-    if machine.isOpen { accepted() }
-  }
+  override func resume() { if machine.isOpen { accepted() } }
 
   // MARK: The end
 
   override func refuse(_ sentence: String) {
     machine.close(ErrorCode(.tooMuchInput), sentence)
-    finishClosing()
+    connection.finishClosing()
   }
 
-  override func stop(_ failure: RequestFailure = .stopping) {
-    guard phase == .open else { return }
-    for id in (subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? []) + (commands?.ids ?? [])).sorted() {
+  override func stop(_ failure: RequestFailure) {
+    let ids = connection.subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? [])
+    for id in (ids + (connection.commands?.ids ?? [])).sorted() {
       machine.sendError(id, ErrorCode(failure.reason), failure.sentence)
     }
     machine.close(ErrorCode(failure.reason, over: .connectionClose), failure.sentence)
-    finishClosing()
+    connection.finishClosing()
   }
 
-  override func leaveAll() {
-    super.leaveAll()
-    commands?.leaveAll()
-    commands = nil
+  override func leave() {
+    connection.commands?.leaveAll()
+    connection.commands = nil
     inbound?.leaveAll()
     inbound = nil
   }

@@ -5,7 +5,7 @@ import StreamProtocol
 
 // Requests of maps: for a region, and for events from upstream that its reader wants.
 
-extension RSocketConnection {
+extension RSocketSpeaker {
   /// The client may read the stream.
   func map(
     _ request: RequestID, of stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand,
@@ -26,7 +26,7 @@ extension RSocketConnection {
         try demandEvents(request, of: stream, demand, options)
       }
     } catch {
-      refuse(request, error, of: stream)
+      connection.refuse(request, error, of: stream)
     }
   }
 
@@ -37,16 +37,17 @@ extension RSocketConnection {
       throw .init(.invalidRequest, "option \"position\" is for the demand of a map, which is a stream")
     }
     let opened = try stream.openMap(from: options.from, for: user)
-    let extras = needExtras()
-    let written = extras.startMaps(at: sentByteCount)
-    let excess = worker.accounts.maps.add(of: identity.number, share.account.user, to: socket.raw, written)
+    let extras = connection.needExtras()
+    let written = extras.startMaps(at: connection.sentByteCount)
+    let excess = worker.accounts.maps.add(
+      of: identity.number, connection.share.account.user, to: connection.socket.raw, written)
     if let excess { throw .init(.tooManyMaps, excess.sentence(for: identity.user)) }
     let region = opened.region
     let reply = MapReply(
       version: UInt64(MapLayout.version), generation: region.generation, size: UInt64(region.byteCount),
       position: opened.position, missed: opened.missed)
     extras.hold(opened.hold)
-    attach(region, opened.page, to: request) {
+    connection.attach(region, opened.page, to: request) {
       machine.sendPayload(StreamID(request), Payload(data: reply.json), isComplete: true)
     }
     worker.trace(identity, stream: stream.name, "maps generation \(region.generation) from event \(opened.position)")
@@ -65,13 +66,15 @@ extension RSocketConnection {
     guard position <= stream.log.read({ storage, _ in storage.endPosition }) else {
       throw .init(.unknownPosition, "no event has the position \(position) yet")
     }
-    addDemand(request, of: stream, at: position, demand)
+    connection.addDemand(request, of: stream, at: position, demand)
     worker.trace(
       identity, stream: stream.name,
       "requests events of the map from event \(position), with \(demand.max.map { "a credit of \($0)" } ?? "unlimited credit")"
     )
   }
+}
 
+extension Connection {
   fileprivate func addDemand(
     _ request: RequestID, of stream: ServedStream, at position: UInt64, _ demand: Subscribers.Demand
   ) {
@@ -81,14 +84,12 @@ extension RSocketConnection {
       format: EventFormat(.map, ids: true, completes: false))
     lane.add(insert(request, lane, machine))
   }
-}
 
-extension Connection {
   /// Restores the demand of a map's reader, whose region another process has marked as replaced.
   func restoreDemand(_ saved: SavedConnection.Subscription, on stream: ServedStream) {
     let request = RequestID(saved.id)
     guard stream.configuration.isMapped else { return sendFailure(request, .noMap(of: stream.name)) }
-    (self as? RSocketConnection)?.addDemand(request, of: stream, at: saved.cursor.position, saved.credit)
+    addDemand(request, of: stream, at: saved.cursor.position, saved.credit)
   }
 
   /// Ends the demand of a map's reader if the stream has no map any more.

@@ -51,7 +51,7 @@ struct NewestEvent {
 
 // The newest event of a stream as a resource. It has a tag, and a request can wait for a newer event.
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   /// - Parameter text: the text of the key; see `EventKeyReader.keys(namedBy:)`.
   func respond(
     withNewestOf text: String, in stream: ServedStream, _ request: HTTPRequest, _ condition: String?
@@ -121,7 +121,7 @@ extension HTTPConnection {
     head.append(to: &output)
     guard !request.isHead else { return endExchange(keeps: request.keepsConnection) }
     let response = SingleEventResponse(request, stream.name, on: self)
-    begin(response)
+    connection.speak(response)
     if let send {
       send(response)
     } else {
@@ -141,7 +141,7 @@ extension HTTPConnection {
     let response = WaitingResponse(
       request, stream.name, condition, knownID: knownID, isForNewer: time != nil,
       deadline: worker.loop.now + UInt64(longest / .nanoseconds(1)), on: self)
-    begin(response)
+    connection.speak(response)
     if let start { response.subscribe(to: stream, from: start) }
     if response.isInProgress { response.resume() }
   }

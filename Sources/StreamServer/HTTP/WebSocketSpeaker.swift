@@ -2,8 +2,8 @@ import HTTP
 import RSocket
 import StreamRuntime
 
-/// A client that speaks RSocket in binary messages: one frame each, without its length.
-final class WebSocketConnection: RSocketConnection {
+/// The speaker of RSocket in binary messages: one frame each, without its length.
+final class WebSocketSpeaker: RSocketSpeaker {
   private var decoder: WebSocketDecoder
   /// The received part of a message.
   private var message: [UInt8] = []
@@ -18,14 +18,13 @@ final class WebSocketConnection: RSocketConnection {
   ///   - handshake: the response that opens the WebSocket, and any before it, to be written first.
   ///   - saved: the state of a connection that continues here; nil for a new one.
   init(
-    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare,
-    handshake: [UInt8] = [], machine: ConnectionMachine? = nil, saved: SavedWebSocket? = nil, worker: Worker
+    _ connection: Connection, handshake: [UInt8] = [], machine: ConnectionMachine? = nil, saved: SavedWebSocket? = nil
   ) {
     control = handshake
     // The limit is that of a frame without a WebSocket. A longer message is refused before it is buffered.
-    let maximumMessageBytes = worker.limits.ofConnection.maximumFrameBytes
+    let maximumMessageBytes = connection.worker.limits.ofConnection.maximumFrameBytes
     decoder = WebSocketDecoder(maximumMessageByteCount: maximumMessageBytes)
-    super.init(socket, identity, share, machine: machine, worker: worker)
+    super.init(connection, machine: machine)
     worker.counts.webSocket.add(1, ordering: .relaxed)
     guard let saved else { return }
     if let decoder = saved.decoder(maximumMessageByteCount: maximumMessageBytes) {
@@ -86,17 +85,17 @@ final class WebSocketConnection: RSocketConnection {
         case .pong: break
         case .close(let code):
           ending = WebSocketFrame.close(code)
-          finishClosing()
+          connection.finishClosing()
         }
         messageCount += 1
-      } while phase == .open && offset < bytes.count && !isExamining && messageCount < Slices.connectionFrames
-        && EventLoop.monotonicNow() < deadline
+      } while connection.phase == .open && offset < bytes.count && !isExamining
+        && messageCount < Slices.connectionFrames && EventLoop.monotonicNow() < deadline
     } catch {
-      drop(error.reason)
+      connection.drop(error.reason)
       ending = WebSocketFrame.close(error.code, error.reason)
-      finishClosing()
+      connection.finishClosing()
     }
-    return phase == .open ? offset : bytes.count
+    return connection.phase == .open ? offset : bytes.count
   }
 
   private func handleMessage(until deadline: UInt64) {
@@ -111,19 +110,18 @@ final class WebSocketConnection: RSocketConnection {
     super.refuse(sentence)
   }
 
-  override func stop(_ failure: RequestFailure = .stopping) {
+  override func stop(_ failure: RequestFailure) {
     ending = WebSocketFrame.close(1001)
     super.stop(failure)
   }
 
-  override func save() -> SavedConnection? {
-    var saved = super.save()
-    saved?.webSocket = SavedWebSocket(decoder.saved, message: message, headerPart: headerPart)
-    return saved
+  override func save(to saved: inout SavedConnection) {
+    super.save(to: &saved)
+    saved.webSocket = SavedWebSocket(decoder.saved, message: message, headerPart: headerPart)
   }
 }
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   /// Continues as a WebSocket.
   func openWebSocket(_ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
@@ -133,6 +131,9 @@ extension HTTPConnection {
     response.add("Connection", "Upgrade")
     response.add("Sec-WebSocket-Accept", accept)
     if WebSocketHandshake.isOffered("rsocket", by: head) { response.add("Sec-WebSocket-Protocol", "rsocket") }
-    response.append(to: &handshake)
+    response.append(to: &output)
+    // Responses to requests before this one go first.
+    connection.speak(WebSocketSpeaker(connection, handshake: takeAnswers()))
+    connection.setClock(after: worker.limits.handshakeTimeout)
   }
 }

@@ -6,7 +6,7 @@ import StreamRuntime
 
 // The resources, and the responses to requests for them.
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   /// The methods of a resource that takes no values.
   static let readingMethods = "GET, HEAD, OPTIONS"
 
@@ -44,10 +44,10 @@ extension HTTPConnection {
     /// - Parameter acceptsValues: whether clients may be the source of a stream.
     func methods(_ acceptsValues: (String) -> Bool) -> String {
       switch self {
-      case .page, .metrics, .health: HTTPConnection.readingMethods
+      case .page, .metrics, .health: HTTPSpeaker.readingMethods
       case .socket: "GET, OPTIONS"
       case .streams(let names):
-        names.count == 1 && acceptsValues(names[0]) ? "GET, HEAD, POST, OPTIONS" : HTTPConnection.readingMethods
+        names.count == 1 && acceptsValues(names[0]) ? "GET, HEAD, POST, OPTIONS" : HTTPSpeaker.readingMethods
       }
     }
   }
@@ -108,13 +108,13 @@ extension HTTPConnection {
     if let secret = head.bearerToken {
       token = worker.tokens[secret.utf8]
       guard token != nil else {
-        report(Refusal(nil, .invalidToken), isWithoutToken: true)
+        connection.report(.init(nil, .invalidToken), isWithoutToken: true)
         var rejection = Rejection(of: .invalidToken)
         rejection.isReported = true
         throw rejection
       }
     }
-    if let sentence = become(token) { throw Rejection(of: .init(.tooManyConnections, sentence)) }
+    if let sentence = connection.become(token) { throw Rejection(of: .init(.tooManyConnections, sentence)) }
   }
 
   /// Checks the fields with which a browser says where a request comes from. Reports a request that is refused, because
@@ -126,7 +126,7 @@ extension HTTPConnection {
     do throws(Rejection) {
       return try rules.check(head)
     } catch {
-      reportRefusal(error.detail, isWithoutToken: true)
+      connection.reportRefusal(error.detail, isWithoutToken: true)
       var rejection = error
       rejection.isReported = true
       throw rejection
@@ -197,19 +197,23 @@ extension HTTPConnection {
   /// - Parameter count: requests of the user that begin with this one, and are not counted yet.
   func readableStream(_ name: String, adding count: Int) throws(Rejection) -> ServedStream {
     let stream = try visibleStream(name, adding: count)
-    guard admits(stream.configuration.read) else { throw rejection(mayNotRead(stream)) }
+    guard connection.admits(stream.configuration.read) else { throw rejection(connection.mayNotRead(stream)) }
     return stream
   }
 
   func visibleStream(_ name: String, adding count: Int) throws(Rejection) -> ServedStream {
-    do throws(Refusal) { return try stream(named: name, adding: count) } catch { throw rejection(error) }
+    do throws(Connection.Refusal) {
+      return try connection.stream(named: name, adding: count)
+    } catch {
+      throw rejection(error)
+    }
   }
 
   /// Counts and reports a refusal.
-  func rejection(_ refusal: Refusal) -> Rejection {
-    report(refusal)
+  func rejection(_ refusal: Connection.Refusal) -> Rejection {
+    connection.report(refusal)
     var rejection = Rejection(of: refusal.failure)
-    if rejection.status == .forbidden, needsToken { rejection.status = .unauthorized }
+    if rejection.status == .forbidden, connection.needsToken { rejection.status = .unauthorized }
     rejection.isReported = true
     return rejection
   }

@@ -6,10 +6,12 @@ import ReplayLog
 import StreamProtocol
 import StreamRuntime
 
-/// A client that speaks HTTP: its requests become subscriptions and published values, whose results become responses.
+/// The speaker of HTTP: reads the heads of requests, answers most, and keeps their order. Other requests become
+/// subscriptions and published values, whose results become responses.
 ///
-/// One request is in progress at a time, and the input after it waits. A streaming response is the connection's last.
-final class HTTPConnection: Connection {
+/// One request is in progress at a time, and the input after it waits. While it is, its `Exchange` is the connection's
+/// speaker, and this one has what outlasts it. A streaming response is the connection's last.
+final class HTTPSpeaker: Speaker {
   /// A head of which a part has arrived.
   private final class PartialHead {
     var parser: RequestParser
@@ -19,17 +21,15 @@ final class HTTPConnection: Connection {
   }
 
   /// The exchange of the request in progress; nil: the connection waits for a request, or for the rest of its head.
-  private(set) var exchange: Exchange?
+  private var exchange: Exchange? { connection.speaker as? Exchange }
   /// For the comments of an event stream, when bytes were last sent. For another response, when its client was last
   /// seen to read.
   var sentAt: UInt64 = 0
   private var partialHead: PartialHead?
   var output: [UInt8] = []
-  /// The response that opens a WebSocket, which the connection becomes.
-  var handshake: [UInt8] = []
   /// Input after the request in progress, from the same read.
   private var pending: [UInt8] = []
-  private var hasRequested = false
+  private(set) var hasRequested = false
   private var isProcessing = false
   /// The approximate number of bytes of its response that the client had not read at the last check.
   private var unreadByteCount: UInt32 = 0
@@ -40,10 +40,8 @@ final class HTTPConnection: Connection {
   /// The maximum bytes of a partial head: they suffice to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
-  override init(
-    _ socket: consuming OwnedDescriptor, _ identity: ClientIdentity, _ share: UserShare, worker: Worker
-  ) {
-    super.init(socket, identity, share, worker: worker)
+  override init(_ connection: Connection) {
+    super.init(connection)
     worker.counts.http.add(1, ordering: .relaxed)
     if identity.credentials == nil { setTCPOptions() }
   }
@@ -63,23 +61,16 @@ final class HTTPConnection: Connection {
       (CInt(IPPROTO_TCP), TCP_USER_TIMEOUT, 30_000), (SOL_SOCKET, SO_KEEPALIVE, 1),
     ] as [(CInt, CInt, CInt)] {
       var value = value
-      unsafe setsockopt(self.socket.raw, level, option, &value, socklen_t(MemoryLayout<CInt>.size))
+      unsafe setsockopt(connection.socket.raw, level, option, &value, socklen_t(MemoryLayout<CInt>.size))
     }
   }
 
-  // MARK: For the transport
+  // MARK: Between two requests
 
   override var isEstablished: Bool { hasRequested }
   override var protocolName: String { "http" }
-
-  override var publishedStreams: [String] { exchange?.publishedStream.map { [$0.name] } ?? [] }
-  override var requestCount: Int { exchange?.requestCount ?? 0 }
-
-  override var heldByteCount: Int {
-    pending.count + (partialHead?.bytes.count ?? 0) + (exchange?.heldByteCount ?? 0)
-  }
-
-  override var holdsInput: Bool { exchange?.holdsInput ?? !pending.isEmpty }
+  override var heldByteCount: Int { pending.count + (partialHead?.bytes.count ?? 0) }
+  override var holdsInput: Bool { !pending.isEmpty }
   override var answerByteCount: Int { output.count }
 
   override func takeAnswers() -> [UInt8] {
@@ -88,38 +79,16 @@ final class HTTPConnection: Connection {
     return taken
   }
 
-  override var hasInbound: Bool { exchange?.publishedStream != nil }
-  override var hasOutbound: Bool { !hasLostReader && exchange?.hasOutbound ?? hasUnsent }
-
-  override func takeTurn() -> Bool { exchange?.takeTurn() ?? false }
-  override func save() -> SavedConnection? { saveExchange() }
-  override func restore(_ saved: SavedConnection) { restoreExchange(saved) }
-  override func finishRestoringProtocol() { continueExchange() }
-  override func answer(_ subscription: StreamSubscription) { exchange?.answer(subscription) }
-  override func label(of subscription: StreamSubscription) -> EventLabel? { exchange?.label(of: subscription) }
-  override func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {
-    if byteCount > 0 { sentAt = worker.loop.now }
-    exchange?.didSend(subscription, isAll: isAll)
-  }
-  override func sendCompletion(_ request: RequestID) { exchange?.complete(request) }
-  override func sendFailure(_ request: RequestID, _ failure: RequestFailure) { exchange?.fail(request, failure) }
-  override func didRemove() { exchange?.didRemove() }
-  override func reapplyWriteAccess() { if phase == .open { exchange?.reapplyWriteAccess() } }
+  override var hasOutbound: Bool { connection.hasUnsent }
 
   override func didWriteAll() {
-    if let exchange { return exchange.didWriteAll() }
-    if hasLostWriter, pending.isEmpty { close() } else { continueWithPending() }
+    if connection.hasLostWriter, pending.isEmpty { connection.close() } else { continueWithPending() }
   }
 
   override func timeIsOver() {
-    if let exchange {
-      exchange.timeIsOver()
-    } else if let partialHead {
-      reject(Rejection(.requestTimeout, "the request's head did not arrive in time"), of: partialHead.bytes)
-    } else {
-      return waitForRequest()
-    }
-    _ = flush()
+    guard let partialHead else { return waitForRequest() }
+    reject(Rejection(.requestTimeout, "the request's head did not arrive in time"), of: partialHead.bytes)
+    _ = connection.flush()
   }
 
   // MARK: Clients that do not read
@@ -128,25 +97,25 @@ final class HTTPConnection: Connection {
   func watchReading() {
     // First measured at the next check: most responses are read by then.
     (sentAt, unreadByteCount) = (worker.loop.now, .max)
-    setClock(after: min(times.idleTime, times.stallTime / Self.checks))
+    connection.setClock(after: min(times.idleTime, times.stallTime / Self.checks))
   }
 
   /// Closes the connection if its client has read nothing for the stall time; each read restarts it.
   func checkReading() {
     let count = countUnread()
-    if count != unreadByteCount || !isBlocked { (sentAt, unreadByteCount) = (worker.loop.now, count) }
+    if count != unreadByteCount || !connection.isBlocked { (sentAt, unreadByteCount) = (worker.loop.now, count) }
     guard worker.loop.now - min(worker.loop.now, sentAt) < UInt64(times.stallTime / .nanoseconds(1)) else {
-      drop("did not read its response for \(times.stallTime.inUnits)")
-      return close()
+      connection.drop("did not read its response for \(times.stallTime.inUnits)")
+      return connection.close()
     }
-    setClock(after: times.stallTime / Self.checks)
+    connection.setClock(after: times.stallTime / Self.checks)
   }
 
   /// Between two requests: the client reads the former response, or is idle.
   private func waitForRequest() {
-    guard !hasUnsent else { return checkReading() }
+    guard !connection.hasUnsent else { return checkReading() }
     let idle = Duration.nanoseconds(Int64(worker.loop.now - min(worker.loop.now, sentAt)))
-    if idle < times.idleTime { setClock(after: times.idleTime - idle) } else { close() }
+    if idle < times.idleTime { connection.setClock(after: times.idleTime - idle) } else { connection.close() }
   }
 
   /// The number of checks in a stall time.
@@ -156,9 +125,9 @@ final class HTTPConnection: Connection {
   /// between two results has a meaning.
   private func countUnread() -> UInt32 {
     var queued: CInt = 0
-    _ = unsafe bytes_unread(socket.raw, &queued)
-    let sent = subscriptions[RequestID(1)].map { $0.cursor.sentBytes } ?? 0
-    return UInt32(truncatingIfNeeded: unsentByteCount &+ Int(queued) &- sent)
+    _ = unsafe bytes_unread(connection.socket.raw, &queued)
+    let sent = connection.subscriptions[RequestID(1)].map { $0.cursor.sentBytes } ?? 0
+    return UInt32(truncatingIfNeeded: connection.unsentByteCount &+ Int(queued) &- sent)
   }
 
   // MARK: Input
@@ -171,24 +140,20 @@ final class HTTPConnection: Connection {
     repeat {
       if let exchange {
         exchange.read(span, &offset)
-      } else if partialHead == nil, unsentByteCount > Self.outputLimit {
+      } else if partialHead == nil, connection.unsentByteCount > Self.outputLimit {
         stash(span, &offset)
       } else {
         readHead(span, &offset)
-        guard handshake.isEmpty else {
-          becomeWebSocket(unsafe Array(bytes[offset...]))
-          return span.count
-        }
+        if connection.speaker is WebSocketSpeaker { return offset }
       }
       requestCount += 1
-    } while offset < span.count && phase == .open && requestCount < Slices.connectionFrames
+    } while offset < span.count && connection.phase == .open && requestCount < Slices.connectionFrames
       && EventLoop.monotonicNow() < deadline
-    return phase == .open ? offset : span.count
+    return connection.phase == .open ? offset : span.count
   }
 
   /// A request that is cut off is answered. The part that has arrived takes effect, except for an incomplete value.
   override func inputEnded() {
-    if let exchange { return exchange.inputEnded() }
     guard let partialHead else { return }
     reject(Rejection(.badRequest, "the request's head is cut off"), of: partialHead.bytes)
   }
@@ -198,7 +163,7 @@ final class HTTPConnection: Connection {
   private func continueWithPending() {
     var input: [UInt8] = []
     swap(&input, &pending)
-    resume(with: input)
+    connection.resume(with: input)
   }
 
   /// Keeps the input after the request in progress: one read at most, because no more is read meanwhile.
@@ -228,13 +193,13 @@ final class HTTPConnection: Connection {
         } else {
           partialHead = PartialHead(parser, unsafe rest.withUnsafeBytes { unsafe Array($0) })
           offset = bytes.count
-          if hasRequested { setClock(after: worker.limits.handshakeTimeout) }
+          if hasRequested { connection.setClock(after: worker.limits.handshakeTimeout) }
         }
       }
       guard let head else { return }
       partialHead = nil
       hasRequested = true
-      clearClock()
+      connection.clearClock()
       respond(to: head)
     } catch {
       let end = min(bytes.count, offset + HTTPRequest.startByteCount)
@@ -248,26 +213,23 @@ final class HTTPConnection: Connection {
 
   // MARK: From one process to the next
 
+  override func save(to saved: inout SavedConnection) { save(SavedHTTP(), to: &saved) }
+
+  override func restore(_ saved: SavedConnection) {
+    guard let http = saved.http else { return }
+    (hasRequested, pending) = (http.hasRequested, Array(http.input.prefix(Self.heldInputBytes)))
+    isProcessing = true  // nothing is written before all connections are restored
+    restoreExchange(http, saved.subscriptions)
+    isProcessing = false
+  }
+
   /// A partial head, or the input after the request in progress.
   var heldInput: [UInt8] { partialHead?.bytes ?? pending }
 
-  func restoreHead(_ saved: SavedHTTP) {
-    hasRequested = saved.hasRequested
-    guard !saved.input.isEmpty else { return }
-    pending = Array(saved.input.prefix(Self.heldInputBytes))
-  }
-
   /// A partial head is read again, before the input that was read and not processed.
-  func restoreInput() {
-    guard exchange == nil, !pending.isEmpty else { return }
-    continueWithPending()
-  }
-
-  /// Restores an exchange. It must not write before all connections are restored.
-  func withoutWriting(_ body: () -> Void) {
-    isProcessing = true
-    body()
-    isProcessing = false
+  override func resume() {
+    if hasRequested { watchReading() } else { connection.setClock(after: worker.limits.handshakeTimeout) }
+    if !pending.isEmpty { continueWithPending() }
   }
 
   /// The maximum bytes of one read and a partial head.
@@ -330,44 +292,16 @@ final class HTTPConnection: Connection {
 
   /// The request in progress is answered.
   func endExchange(keeps: Bool) {
-    exchange = keeps ? nil : LastResponse(on: self)
+    connection.speak(keeps ? self : LastResponse(on: self))
     watchReading()
     guard !isProcessing else { return }
-    settle()
-    _ = flush()
-    guard phase == .open else { return }
-    if hasUnsent { watch() } else { didWriteAll() }
+    connection.settle()
+    _ = connection.flush()
+    guard connection.phase == .open else { return }
+    if connection.hasUnsent { connection.watch() } else { connection.speaker?.didWriteAll() }
   }
-
-  func begin(_ exchange: Exchange) { self.exchange = exchange }
-
-  /// Continues as a WebSocket, with the socket, the unsent bytes, and the input after the request.
-  private func becomeWebSocket(_ input: [UInt8]) {
-    exchange = nil
-    // Responses to requests before this one go first.
-    let handshake = savedBytes.unsent + output + handshake
-    let webSocket = worker.replace(self) {
-      WebSocketConnection($0, identity, share, handshake: handshake, worker: worker)
-    }
-    webSocket?.resume(with: input)
-    _ = webSocket?.flush()
-  }
-
-  // MARK: The end
 
   override func refuse(_ sentence: String) {
-    if let exchange { return exchange.refuse(sentence) }
     reject(Rejection(of: .init(.tooMuchInput, sentence)), of: partialHead?.bytes ?? [])
-  }
-
-  override func stop(_ failure: RequestFailure = .stopping) {
-    guard phase == .open else { return }
-    if let exchange { exchange.stop(failure) } else { finishClosing() }
-  }
-
-  override func leaveAll() {
-    super.leaveAll()
-    exchange?.leave()
-    exchange = nil
   }
 }

@@ -2,7 +2,7 @@ import HTTP
 
 // Resources that are not streams.
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   func respondWithPage(_ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
     func addFields(_ head: inout ResponseHead) {

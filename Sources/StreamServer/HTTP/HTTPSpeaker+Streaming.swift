@@ -8,7 +8,7 @@ import StreamRuntime
 
 // The beginning of a streaming response.
 
-extension HTTPConnection {
+extension HTTPSpeaker {
   func beginStreaming(
     _ streams: [ServedStream], as format: EventEncoding.Format, _ request: HTTPRequest, _ query: StreamQuery,
     lastEventID: String?
@@ -41,7 +41,7 @@ extension HTTPConnection {
       response.head(nil).append(to: &output)
       return endExchange(keeps: false)
     }
-    begin(response)
+    connection.speak(response)
     for (index, stream) in streams.enumerated() {
       let start = Self.start(positions?[index], query.from(ofStream: index), in: stream, query, isUnknown: isUnknown)
       guard response.subscribe(to: stream, index, as: encodings[index], from: start, query) else { return }
@@ -122,7 +122,7 @@ extension HTTPConnection {
   /// Limits the kernel's send buffer. Events in it count as sent: it is small, so that unread events wait in the log.
   func limitSendBuffer() {
     var size = Self.sendBufferBytes / 2  // the kernel doubles it
-    unsafe setsockopt(socket.raw, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<CInt>.size))
+    unsafe setsockopt(connection.socket.raw, SOL_SOCKET, SO_SNDBUF, &size, socklen_t(MemoryLayout<CInt>.size))
   }
 
   private static let sendBufferBytes: CInt = 256 << 10
