@@ -76,8 +76,8 @@ let package = Package(
     .target(name: "Reactive", swiftSettings: librarySettings + optimisedInGate),
     .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
     .target(name: "RSocket", swiftSettings: strictSettings),
-    .target(name: "HTTP", swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings + optimised),
+    .target(name: "HTTP", dependencies: ["Events"], swiftSettings: strictSettings),
     .target(name: "StreamProtocol", dependencies: ["CVersion", "Events"], swiftSettings: strictSettings),
     .target(name: "TaggedFields", swiftSettings: strictSettings + optimised),
     .target(

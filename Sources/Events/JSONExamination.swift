@@ -61,10 +61,10 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   private var nameStart = 0
   /// Whether the string is the name of a member.
   private var isName = false
-  /// In a string: the number of missing hexadecimal digits, or of missing bytes of a UTF-8 sequence.
+  /// In a string: the number of missing hexadecimal digits.
   private var missing = 0
-  /// The values of the next byte of a UTF-8 sequence.
-  private var range: ClosedRange<UInt8> = 0x80...0xbf
+  /// In a string: the characters beyond ASCII.
+  private var text = UTF8Check()
   /// The rest of a literal, the next byte lowest.
   private var literal: UInt64 = 0
   private var depth = 0
@@ -79,7 +79,7 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
   /// Begins with another text; the visitor stays as it is.
   package mutating func restart() {
     (phase, index, isName, depth, mistake) = (.value, 0, false, 0, nil)
-    range = 0x80...0xbf
+    text = UTF8Check()
   }
 
   /// Examines further bytes.
@@ -164,7 +164,8 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
         } else if byte == UInt8(ascii: "\\") {
           phase = .escape
         } else {
-          guard beginSequence(byte) else { return false }
+          guard byte >= 0x80, text.take(byte) else { return false }
+          phase = .continuation
         }
       case .escape, .hexDigit, .continuation:
         guard takeInString(byte) else { return false }
@@ -288,28 +289,11 @@ package struct JSONExamination<Visitor: JSONVisitor>: Sendable {
       (.hexDigit, UInt8(ascii: "a")...UInt8(ascii: "f")):
       missing -= 1
       if missing == 0 { phase = .string }
-    case (.continuation, range):
-      missing -= 1
-      range = 0x80...0xbf
-      if missing == 0 { phase = .string }
+    case (.continuation, _):
+      guard text.take(byte) else { return false }
+      if text.isComplete { phase = .string }
     case _: return false
     }
-    return true
-  }
-
-  /// Takes the first byte of a UTF-8 sequence. Source: Unicode 15, table 3-7.
-  private mutating func beginSequence(_ byte: UInt8) -> Bool {
-    switch byte {
-    case 0xc2...0xdf: missing = 1
-    case 0xe0: (missing, range) = (2, 0xa0...0xbf)
-    case 0xed: (missing, range) = (2, 0x80...0x9f)
-    case 0xe1...0xef: missing = 2
-    case 0xf0: (missing, range) = (3, 0x90...0xbf)
-    case 0xf1...0xf3: missing = 3
-    case 0xf4: (missing, range) = (3, 0x80...0x8f)
-    default: return false
-    }
-    phase = .continuation
     return true
   }
 

@@ -1,3 +1,5 @@
+import Events
+
 // The forms in which the bytes of an event are written. Each function continues at `start`, leaves `reserve` bytes of
 // the room free, and returns the offset of the first unwritten byte. Its output depends only on the bytes and on
 // `start`, so an event can be written in parts without other state.
@@ -193,22 +195,13 @@ private func firstIndex(of first: UInt8, or second: UInt8, in bytes: Span<UInt8>
 /// Returns the size of the UTF-8 sequence at `index`, or of an incomplete sequence that cannot be continued: at least
 /// 1. Source: Unicode 15, table 3-7 and "U+FFFD Substitution of Maximal Subparts".
 private func utf8Sequence(in bytes: Span<UInt8>, at index: Int) -> (byteCount: Int, isValid: Bool) {
-  let byteCount: Int
-  var next: ClosedRange<UInt8> = 0x80...0xbf
-  switch bytes[index] {
-  case 0xc2...0xdf: byteCount = 2
-  case 0xe0: (byteCount, next) = (3, 0xa0...0xbf)
-  case 0xed: (byteCount, next) = (3, 0x80...0x9f)
-  case 0xe1...0xef: byteCount = 3
-  case 0xf0: (byteCount, next) = (4, 0x90...0xbf)
-  case 0xf1...0xf3: byteCount = 4
-  case 0xf4: (byteCount, next) = (4, 0x80...0x8f)
-  default: return (1, false)
-  }
-  for offset in 1..<byteCount {
-    guard index + offset < bytes.count, next ~= bytes[index + offset] else { return (offset, false) }
-    next = 0x80...0xbf
-  }
+  var (text, byteCount) = (UTF8Check(), 0)
+  repeat {
+    guard index + byteCount < bytes.count, text.take(bytes[index + byteCount]) else {
+      return (max(1, byteCount), false)
+    }
+    byteCount += 1
+  } while !text.isComplete
   return (byteCount, true)
 }
 

@@ -1,18 +1,18 @@
 /// Checks text in UTF-8 that arrives in pieces, split anywhere. Source: Unicode 15, table 3-7.
-public struct UTF8Check: Equatable, Sendable {
+package struct UTF8Check: Equatable, Sendable {
   /// The bytes that the current character lacks, and the valid values of the next of them.
   private var missing = 0
   private var next: ClosedRange<UInt8> = 0x80...0xbf
 
   /// Starts before the first byte.
-  public init() {}
+  package init() {}
 
   /// Whether the text may end here.
-  public var isComplete: Bool { missing == 0 }
+  package var isComplete: Bool { missing == 0 }
 
   /// Examines the next bytes.
   /// - Returns: false if the text is invalid, whatever follows.
-  public mutating func take(_ bytes: Span<UInt8>) -> Bool {
+  package mutating func take(_ bytes: Span<UInt8>) -> Bool {
     unsafe bytes.withUnsafeBytes { buffer in
       var index = 0
       while index < buffer.count {
@@ -29,7 +29,8 @@ public struct UTF8Check: Equatable, Sendable {
     }
   }
 
-  private mutating func take(_ byte: UInt8) -> Bool {
+  /// Examines the next byte. An invalid byte changes nothing.
+  package mutating func take(_ byte: UInt8) -> Bool {
     if missing > 0 {
       guard next ~= byte else { return false }
       (missing, next) = (missing - 1, 0x80...0xbf)
