@@ -31,20 +31,7 @@ package final class MapWaker: Sendable {
   func start() throws(SystemError) {
     try state.withLock { state throws(SystemError) in
       guard !state.hasThread else { return }
-      let box = unsafe Unmanaged.passRetained(self)
-      var thread = pthread_t()
-      let result = unsafe pthread_create(
-        &thread, nil,
-        { argument in
-          guard let argument = unsafe argument else { return nil }
-          unsafe Unmanaged<MapWaker>.fromOpaque(argument).takeRetainedValue().run()
-          return nil
-        }, unsafe box.toOpaque())
-      guard result == 0 else {
-        unsafe box.release()
-        throw SystemError("pthread_create", code: result)
-      }
-      pthread_detach(thread)
+      try BackgroundThread.start(name: "map waker") { self.run() }
       state.hasThread = true
     }
   }
@@ -60,7 +47,6 @@ package final class MapWaker: Sendable {
   }
 
   private func run() {
-    unsafe pthread_setname_np(pthread_self(), "map waker")
     while true {
       news.wait()
       while takeTurns() { sched_yield() }

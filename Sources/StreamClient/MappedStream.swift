@@ -70,15 +70,6 @@ public struct MappedStream: Publisher, Sendable {
     }
 
     /// The position of one consumer in the stream; must not be shared between tasks.
-    public struct AsyncIterator: AsyncIteratorProtocol {
-      let intake: EventIntake
-
-      /// The next event; `nil` once the stream has ended or the task is cancelled.
-      public mutating func next(
-        isolation actor: isolated (any Actor)? = #isolation
-      ) async throws(StreamError) -> StreamEvent? {
-        try await intake.next(isolation: actor)
-      }
-    }
+    public typealias AsyncIterator = RemoteStream.Values.AsyncIterator
   }
 }

@@ -142,20 +142,7 @@ import Synchronization
   /// Runs the loop on a new thread, which retains the loop until it stops.
   /// - Throws: `pthread_create`, when the process may have no more threads.
   public func start() throws(SystemError) {
-    let box = unsafe Unmanaged.passRetained(self)
-    var thread = pthread_t()
-    let result = unsafe pthread_create(
-      &thread, nil,
-      { argument in
-        guard let argument = unsafe argument else { return nil }
-        unsafe Unmanaged<EventLoop>.fromOpaque(argument).takeRetainedValue().run()
-        return nil
-      }, unsafe box.toOpaque())
-    guard result == 0 else {
-      unsafe box.release()
-      throw SystemError("pthread_create", code: result)
-    }
-    pthread_detach(thread)
+    try BackgroundThread.start(name: name) { self.run() }
   }
 
   // MARK: On the loop
