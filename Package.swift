@@ -72,11 +72,12 @@ let package = Package(
       cSettings: Context.environment["STREAMD_COMMIT"].map { [.define("STREAMD_COMMIT", to: "\"\($0)\"")] } ?? []),
 
     // A target depends only on targets above it, or on those of Sources/C.
-    .target(name: "StreamRuntime", dependencies: ["CLinux"], swiftSettings: strictSettings + optimisedInGate),
-    .target(name: "Reactive", swiftSettings: librarySettings + optimisedInGate),
-    .target(name: "ReactiveFoundation", dependencies: ["Reactive"], swiftSettings: librarySettings),
-    .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "Events", swiftSettings: strictSettings + optimised),
+    .target(name: "Locks", swiftSettings: librarySettings + optimisedInGate),
+    .target(name: "StreamRuntime", dependencies: ["CLinux", "Locks"], swiftSettings: strictSettings + optimisedInGate),
+    .target(name: "Reactive", dependencies: ["Locks"], swiftSettings: librarySettings + optimisedInGate),
+    .target(name: "ReactiveFoundation", dependencies: ["Locks", "Reactive"], swiftSettings: librarySettings),
+    .target(name: "RSocket", swiftSettings: strictSettings),
     .target(name: "HTTP", dependencies: ["Events"], swiftSettings: strictSettings),
     .target(name: "StreamProtocol", dependencies: ["CVersion", "Events"], swiftSettings: strictSettings),
     .target(name: "TaggedFields", swiftSettings: strictSettings + optimised),
@@ -126,7 +127,7 @@ let package = Package(
       swiftSettings: settings),
     .testTarget(
       name: "StreamRuntimeTests", dependencies: ["CLinux", "StreamRuntime", "TestSupport"], swiftSettings: settings),
-    .testTarget(name: "ReactiveTests", dependencies: ["Reactive"], swiftSettings: settings),
+    .testTarget(name: "ReactiveTests", dependencies: ["Locks", "Reactive"], swiftSettings: settings),
     .target(name: "CAllocationCounter", path: "Tests/Allocations/Counter"),
     .executableTarget(
       name: "allocations", dependencies: ["CAllocationCounter", "Reactive"], path: "Tests/Allocations/Check",

@@ -1,3 +1,5 @@
+import Locks
+
 #if canImport(FoundationNetworking)
   import Foundation
   import FoundationNetworking
@@ -51,12 +53,12 @@
       var isCancelled = false
     }
     private let publisher: URLSession.DataTaskPublisher
-    private let state: Guarded<State>
+    private let state: Locked<State>
     let description = "DataTaskPublisher"
 
     init(_ publisher: URLSession.DataTaskPublisher, _ down: Down) {
       self.publisher = publisher
-      state = Guarded(State(down: down))
+      state = Locked(State(down: down))
     }
 
     func request(_ demand: Subscribers.Demand) {

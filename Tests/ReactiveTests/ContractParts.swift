@@ -1,3 +1,4 @@
+import Locks
 import Reactive
 
 /// A publisher that obeys the contract and records the state of each of its subscriptions. It sends the numbers from 0
@@ -22,7 +23,7 @@ final class CountingSource: Publisher, Sendable {
   private let isPrompt: Bool
   /// The publisher that receives the subscribers in place of this one.
   private let substitute: Substitute?
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   init(_ count: Int, end: Subscribers.Completion<TestError>? = .finished, isPrompt: Bool = true) {
     self.count = count
@@ -90,11 +91,11 @@ final class CountingSource: Publisher, Sendable {
     }
     private enum Step { case value(Int), end(Subscribers.Completion<TestError>) }
     private let source: CountingSource
-    private let state: Guarded<State>
+    private let state: Locked<State>
 
     init(_ source: CountingSource, _ down: AnySubscriber<Int, TestError>) {
       self.source = source
-      state = Guarded(State(down: down))
+      state = Locked(State(down: down))
     }
 
     func request(_ demand: Subscribers.Demand) {
@@ -172,7 +173,7 @@ final class Watcher: Sendable {
     var isCancelled = false
     var breaches: [String] = []
   }
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let initial: Subscribers.Demand
   /// Called inside `receive(_:)`; returns the additional demand.
   private let onValue: @Sendable (Watcher) -> Subscribers.Demand

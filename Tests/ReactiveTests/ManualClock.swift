@@ -1,3 +1,4 @@
+import Locks
 import Reactive
 
 /// Time under the control of a test: delays that the test runs.
@@ -7,7 +8,7 @@ final class ManualClock: Sendable {
     let body: @Sendable () -> Void
     var isCancelled = false
   }
-  private let timers = Guarded<[Timer]>([])
+  private let timers = Locked<[Timer]>([])
 
   var schedule: Delay {
     { delay, body in

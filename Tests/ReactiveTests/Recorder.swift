@@ -1,3 +1,4 @@
+import Locks
 import Reactive
 
 /// A signal that a subscriber received.
@@ -18,7 +19,7 @@ final class Recorder<Value: Equatable & Sendable, Failure: Error>: Subscriber, @
     var isInside = false
   }
   private struct Box: @unchecked Sendable { var state = State() }
-  private let box = Guarded(Box())
+  private let box = Locked(Box())
   private let initial: Subscribers.Demand
   /// Called inside `receive` with the value; returns the additional demand.
   private let onValue: (Recorder, Value) -> Subscribers.Demand
@@ -94,7 +95,7 @@ final class Probe<Value: Sendable, Failure: Error>: Publisher, @unchecked Sendab
     var subscriber: AnySubscriber<Value, Failure>?
   }
   private struct Box: @unchecked Sendable { var state = State() }
-  private let box = Guarded(Box())
+  private let box = Locked(Box())
   /// Called inside `subscribe` after the subscriber has received its subscription.
   let onSubscribe: @Sendable (Probe) -> Void
 

@@ -1,3 +1,4 @@
+import Locks
 import Testing
 
 @testable import Reactive
@@ -88,7 +89,7 @@ import Testing
   }
 
   @Test func laggingSubscriberLosesTheOldestValuesAndReceivesTheirNumber() {  // rows 21, 27
-    let lost = Guarded<[UInt64]>([])
+    let lost = Locked<[UInt64]>([])
     let subject = PassthroughSubject<Int, Never>()
     let shared = subject.shareReplay(capacity: 3) { count in lost.withLock { $0.append(count) } }
     let fast = Recorder<Int, Never>()
@@ -385,7 +386,7 @@ import Testing
     let subject = PassthroughSubject<Int, TestError>()
     let shared = subject.shareReplay(1)
     let second = Recorder<Int, TestError>()
-    let counts = Guarded<[Int]>([])
+    let counts = Locked<[Int]>([])
     let sink = shared.sink { _ in
       counts.withLock { $0.append(shared.log.subscriberCount) }
       shared.subscribe(second)

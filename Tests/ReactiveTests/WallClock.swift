@@ -1,3 +1,4 @@
+import Locks
 import Reactive
 
 /// A clock that a test advances and sets back, as the clock of run loops and operation queues can be.
@@ -6,7 +7,7 @@ final class WallClock: Scheduler, Sendable {
   typealias SchedulerOptions = VirtualTimeScheduler.SchedulerOptions
   let time = VirtualTimeScheduler()
   /// The difference between the clock and the virtual time, in milliseconds.
-  private let lead = Guarded(0)
+  private let lead = Locked(0)
 
   func setBack(milliseconds: Int) { lead.withLock { $0 -= milliseconds } }
 

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// Merges the values of any number of publishers for one subscriber, in the order of their arrival.
@@ -22,7 +23,7 @@ import Synchronization
     @usableFromInline var isOver = false
   }
   @usableFromInline let core: JunctionCore<Event, Down>
-  @usableFromInline let registry = Guarded(Registry())
+  @usableFromInline let registry = Locked(Registry())
   // Accessed only by the handling thread.
   @safe @usableFromInline @exclusivity(unchecked) var waiting = Fifo<(value: Down.Input, inlet: MergeInlet<Down>)>()
 

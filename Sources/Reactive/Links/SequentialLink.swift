@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 // A sequence of upstreams for one subscriber: the unmet demand of the subscriber is requested from the next upstream.
@@ -10,7 +11,7 @@ import Synchronization
     @usableFromInline var current: UpstreamHandle?
     @usableFromInline var isOver = false
   }
-  @usableFromInline let state = Guarded(State())
+  @usableFromInline let state = Locked(State())
   @usableFromInline let total = TotalDemand()
   @usableFromInline let description: String
 

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// Serialises the events of several threads for one subscriber; no lock is held while an event is handled.
@@ -7,7 +8,7 @@ import Synchronization
 /// is 1, and state that only the handler accesses needs no other guard.
 @usableFromInline struct Serial<Event>: ~Copyable {
   @usableFromInline let missed = Atomic(0)
-  @usableFromInline let queue = Guarded(Queue())
+  @usableFromInline let queue = Locked(Queue())
 
   /// Two arrays that are swapped, so that an event costs no allocation.
   @usableFromInline struct Queue {

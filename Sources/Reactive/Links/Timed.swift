@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// The pending actions of a timed operator and their times.
@@ -115,11 +116,11 @@ where Context.SchedulerTimeType == Rule.Moment {
   /// Scheduled work that holds the link, unless the subscription ends first.
   @usableFromInline final class WakeUp: Sendable {
     @usableFromInline let time: Unchecked<Moment>
-    @usableFromInline let link: Guarded<TimedLink?>
+    @usableFromInline let link: Locked<TimedLink?>
 
     @inlinable init(_ time: Moment, _ link: TimedLink) {
       self.time = Unchecked(value: time)
-      self.link = Guarded(link)
+      self.link = Locked(link)
     }
   }
 
@@ -156,7 +157,7 @@ where Context.SchedulerTimeType == Rule.Moment {
 
   @usableFromInline let upstream = UpstreamSlot()
   @usableFromInline let isOver = Atomic(false)
-  @usableFromInline let state: Guarded<State>
+  @usableFromInline let state: Locked<State>
   @usableFromInline let loop = DrainLoop()
   /// Accessed only by the draining thread.
   @safe @usableFromInline @exclusivity(unchecked) var batch: [Rule.Output] = []
@@ -172,7 +173,7 @@ where Context.SchedulerTimeType == Rule.Moment {
     _ rule: Rule, _ description: String, on scheduler: Context, tolerance: Moment.Stride,
     options: Context.SchedulerOptions?, failure: (() -> Failure)?, down: Down
   ) {
-    state = Guarded(State(rule: rule, down: down))
+    state = Locked(State(rule: rule, down: down))
     (self.scheduler, self.tolerance, self.options, self.failure) = (scheduler, tolerance, options, failure)
     origin = scheduler.now
     (replacesDelivered, self.description) = (rule.replacesDelivered, description)

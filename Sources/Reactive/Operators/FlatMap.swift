@@ -1,3 +1,5 @@
+import Locks
+
 extension Publishers {
   /// Transforms each value into a publisher and delivers the values of all these publishers, in the order of their
   /// arrival.
@@ -83,7 +85,7 @@ where P.Output == Down.Input, P.Failure == Down.Failure {
   }
   @usableFromInline let core: JunctionCore<Event, Down>
   @usableFromInline let upstream = Inlet(.unlimited)
-  @usableFromInline let latest = Guarded(Latest())
+  @usableFromInline let latest = Locked(Latest())
   // Accessed only by the handling thread.
   @usableFromInline var current: Inlet?
   @usableFromInline var upstreamIsFinished = false

@@ -1,4 +1,5 @@
 import Glibc
+import Locks
 
 // Operators that report the signals passing through.
 
@@ -63,7 +64,7 @@ extension Publishers {
 /// Writes lines one at a time, in order, with no lock held: the stream may be foreign code.
 private final class LinePrinter {
   private let start: String
-  private let lines = Guarded<[String]>([])
+  private let lines = Locked<[String]>([])
   private let loop = DrainLoop()
   private var stream: (any TextOutputStream)?  // accessed only by the draining thread
 

@@ -1,4 +1,5 @@
 import Dispatch
+import Locks
 import Synchronization
 
 /// A publisher whose closure is called for each subscriber and can be stopped.
@@ -79,7 +80,7 @@ private final class CreateFeed: CreateContext {
     var work: (any Cancellable)?
     var waiters: [DispatchSemaphore] = []
   }
-  private let state = Guarded(State())
+  private let state = Locked(State())
 
   var paused: Bool { state.withLock { $0.isPaused || $0.underWay > 0 } }
   var cancelled: Bool { state.withLock { $0.isOver } }

@@ -1,4 +1,5 @@
 import Dispatch
+import Locks
 
 /// The parameters of a Dispatch timer.
 public struct DispatchTimerConfiguration: Sendable {
@@ -77,7 +78,7 @@ where Down.Input == DispatchTime, Down.Failure == Never {
     /// The time at which the first tick was due; all others are whole intervals later.
     var origin: DispatchTime?
   }
-  private let state: Guarded<State>
+  private let state: Locked<State>
   private let configuration: DispatchTimerConfiguration
   /// The queue of all the subscription's sources, so that their handlers stay serial.
   private let queue: DispatchQueue
@@ -86,7 +87,7 @@ where Down.Input == DispatchTime, Down.Failure == Never {
   init(_ configuration: DispatchTimerConfiguration, _ down: Down) {
     self.configuration = configuration
     queue = configuration.queue ?? DispatchQueue(label: "timer")
-    state = Guarded(State(down: down, remaining: configuration.times))
+    state = Locked(State(down: down, remaining: configuration.times))
   }
 
   deinit { cancel() }

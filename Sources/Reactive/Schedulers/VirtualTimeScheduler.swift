@@ -1,4 +1,5 @@
 import Dispatch
+import Locks
 
 /// A scheduler whose time a test advances: ``advance(by:)`` runs the work that becomes due, in the order of its time,
 /// on the calling thread.
@@ -27,11 +28,11 @@ public final class VirtualTimeScheduler: Scheduler, Sendable {
 
     mutating func insert(_ new: Work) { work.insert(new, at: work.firstIndex { $0.due > new.due } ?? work.endIndex) }
   }
-  private let state: Guarded<State>
+  private let state: Locked<State>
 
   /// - Parameter now: The initial time, which is arbitrary.
   public init(now: SchedulerTimeType = SchedulerTimeType(DispatchTime(uptimeNanoseconds: 1_000_000_000))) {
-    state = Guarded(State(now: now))
+    state = Locked(State(now: now))
   }
 
   /// The current virtual time.

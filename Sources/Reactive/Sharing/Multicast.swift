@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 extension Publishers {
@@ -11,7 +12,7 @@ extension Publishers {
     /// Creates the subject for the first subscriber or connection. If several threads are first, each may call it; one
     /// of the subjects is used.
     public let createSubject: () -> SubjectType
-    @usableFromInline let state = Guarded<SubjectType?>(nil)
+    @usableFromInline let state = Locked<SubjectType?>(nil)
 
     /// Creates the operator for `upstream`.
     @inlinable public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
@@ -113,7 +114,7 @@ extension Publishers.Share: Sendable where Upstream: Sendable, Upstream.Output: 
     /// `nil` until the connection exists.
     @usableFromInline var connection: (any Cancellable)?
   }
-  @usableFromInline let state = Guarded(State())
+  @usableFromInline let state = Locked(State())
 
   /// Counts an attached subscriber, unless it has already left.
   ///

@@ -1,3 +1,5 @@
+import Locks
+
 // The upstream side of a shared log: its calls to upstream, and upstream's signals.
 
 extension SharedLog {

@@ -1,4 +1,5 @@
 import Dispatch
+import Locks
 import Synchronization
 
 // How sharing works. One log holds the values; a reader is a position in it and a demand. Publishing appends once and
@@ -143,7 +144,7 @@ public enum ShareStart: Sendable, Equatable {
     @usableFromInline var linger: (any Cancellable)?
   }
 
-  @usableFromInline let state: Guarded<State>
+  @usableFromInline let state: Locked<State>
   let lossless: Atomic<Bool>
   /// Whether upstream waits for the slowest reader.
   package var isLossless: Bool { lossless.load(ordering: .acquiring) }
@@ -165,7 +166,7 @@ public enum ShareStart: Sendable, Equatable {
     schedule: @escaping Delay = dispatchDelay, slack: Int = 64
   ) {
     let machine = SharingMachine(start: start, demand: demand, overflow: overflow)
-    state = Guarded(State(machine: machine, storage: storage))
+    state = Locked(State(machine: machine, storage: storage))
     lossless = Atomic(overflow == .waitForSlowest)
     (self.schedule, self.slack) = (schedule, slack)
     state.withLock { $0.observeAppends() }

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// An object with a publisher that sends a value before the object changes.
@@ -51,7 +52,7 @@ final class ObservedObjects: Sendable {
     /// The number of entries at which those of deallocated objects are removed.
     var limit = 64
   }
-  private let table = Guarded(Table())
+  private let table = Locked(Table())
   private let isInUse = Atomic(false)
 
   func publisher(of object: AnyObject) -> ObservableObjectPublisher {

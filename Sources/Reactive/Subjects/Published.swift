@@ -1,3 +1,5 @@
+import Locks
+
 /// Publishes a property of a class: its value, and each new one just before the property has it.
 ///
 ///     class Weather { @Published var temperature = 20.0 }
@@ -92,9 +94,9 @@ private final class PublishedStore<Value> {
     weak var owner: AnyObject?
     var assignments: [AnyCancellable] = []
   }
-  private let state: Guarded<State>
+  private let state: Locked<State>
 
-  init(_ value: Value) { state = Guarded(State(value: value)) }
+  init(_ value: Value) { state = Locked(State(value: value)) }
 
   var value: Value { state.withLock { $0.value } }
 

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// The shared part of the subjects without a log: their subscribers and upstreams.
@@ -19,7 +20,7 @@ import Synchronization
     case end(Subscribers.Completion<Failure>)
   }
 
-  /// The state that senders see immediately, while events may wait. Guarded by the lock of the queue, so that it
+  /// The state that senders see immediately, while events may wait. Locked by the lock of the queue, so that it
   /// changes in the order of the events.
   @usableFromInline struct Noted {
     @usableFromInline var value: Output?
@@ -36,7 +37,7 @@ import Synchronization
   @usableFromInline let description: String
   @safe @usableFromInline @exclusivity(unchecked) var noted: Noted
   /// Signals for subscriptions that a thread other than the handling one is starting.
-  @usableFromInline let backlog = Guarded<[(Member, Member.Signal)]>([])
+  @usableFromInline let backlog = Locked<[(Member, Member.Signal)]>([])
   // Accessed only by the handling thread.
   @usableFromInline let subscriptions = SubscriptionList<Member>()
   @usableFromInline var cancelled = 0

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// A subscription to a subject: the unmet demand of its subscriber, and the path to it.
@@ -33,7 +34,7 @@ import Synchronization
   @usableFromInline let behind = Atomic(false)
   /// Whether the subscription has joined the hub, or is about to.
   @usableFromInline let hasBegun = Atomic(false)
-  /// Whether a value was delivered before it joined. Guarded by the lock of the queue, later accessed only by the
+  /// Whether a value was delivered before it joined. Locked by the lock of the queue, later accessed only by the
   /// handling thread.
   @usableFromInline var wasStarted = false
   /// Accessed only by the handling thread.
@@ -130,9 +131,9 @@ import Synchronization
     var areRequested: Bool
     var isOver = false
   }
-  private let state: Guarded<State>
+  private let state: Locked<State>
 
-  @usableFromInline init(areRequested: Bool) { state = Guarded(State(areRequested: areRequested)) }
+  @usableFromInline init(areRequested: Bool) { state = Locked(State(areRequested: areRequested)) }
 
   func add(_ subscription: any Subscription) {
     let (areRequested, isOver) = state.withLock { state in

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// A publisher's values as an asynchronous sequence, for `for await`.
@@ -92,7 +93,7 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
     var waiters = Fifo<Waiter>()
     var isSubscribed = false
   }
-  private let state = Guarded(State())
+  private let state = Locked(State())
   private let upstream = UpstreamSlot()
 
   func take(_ waiter: Waiter) {

@@ -1,3 +1,4 @@
+import Locks
 import Synchronization
 
 /// The closures of a sink. Not copyable, so that a call retains nothing.
@@ -112,14 +113,14 @@ extension Subscribers {
     public typealias Failure = Never
     /// The property.
     public let keyPath: ReferenceWritableKeyPath<Root, Input>
-    private let target: Guarded<Root?>
+    private let target: Locked<Root?>
     private let upstream = UpstreamSlot()
 
     /// - Parameters:
     ///   - object: The object, held until the end.
     ///   - keyPath: The property that each value is assigned to.
     public init(object: Root, keyPath: ReferenceWritableKeyPath<Root, Input>) {
-      target = Guarded(object)
+      target = Locked(object)
       self.keyPath = keyPath
     }
 

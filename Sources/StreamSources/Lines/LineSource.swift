@@ -180,7 +180,9 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
     guard let port else { return }
     do throws(SourceFailure) {
       while let bytes = unsent.first {
-        let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(SourceFailure) in try unsafe port.write(bytes) }
+        let count = try unsafe bytes.span.withUnsafeBytes { bytes throws(SourceFailure) in
+          try unsafe port.write(bytes)
+        }
         guard count == bytes.count else {
           unsent[0] = bytes.dropFirst(count)
           return
