@@ -1,4 +1,5 @@
 import Glibc
+import StreamRuntime
 
 // How a log's region is created, and what keeps it: this process, a holder of its descriptor, or a file.
 
@@ -15,7 +16,7 @@ extension EventLog {
   /// - Returns: nil, with `errno` set, when the region cannot be allocated.
   public convenience init?(
     name: String, limits: Limits, firstID: UInt64? = nil, followsFleet: Bool = false,
-    clock: @escaping () -> UInt64 = EventLog.wallClock
+    clock: @escaping () -> UInt64 = EventLoop.wallClock
   ) {
     guard let region = MappedRegion(name: "streamd:" + name, byteCount: LogLayout.byteCount(for: limits)) else {
       return nil
@@ -30,7 +31,7 @@ extension EventLog {
   ///   - followsFleet: as above, with the first position of `state`.
   convenience init(
     formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, state: LogState,
-    followsFleet: Bool = false, clock: @escaping () -> UInt64 = EventLog.wallClock,
+    followsFleet: Bool = false, clock: @escaping () -> UInt64 = EventLoop.wallClock,
     didGrow: (@Sendable () -> Void)? = nil
   ) {
     let firstOwnID = state.first

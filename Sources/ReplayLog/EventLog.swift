@@ -1,5 +1,6 @@
 import Events
 import Glibc
+import StreamRuntime
 
 /// The last events of one stream, encoded, in one mapped region: a ring of bytes and a ring of offsets.
 ///
@@ -148,7 +149,7 @@ public final class EventLog {
   init(
     _ layout: LogLayout, _ state: LogState, _ keyed: KeyedState? = nil, limits: Limits, owner: AnyObject,
     firstOwnID: UInt64 = 0,
-    clock: @escaping () -> UInt64 = EventLog.wallClock, didGrow: (@Sendable () -> Void)? = nil
+    clock: @escaping () -> UInt64 = EventLoop.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
     precondition(layout.slots >= limits.events && layout.ringBytes == limits.bytes, "another geometry than \(limits)")
     self.layout = layout
@@ -428,13 +429,6 @@ public final class EventLog {
     var first = firstPosition
     while first < end, abs(Int128(time(of: first)) - now) > most { first = following(first) }
     drop(to: first)
-  }
-
-  /// Microseconds since the Unix epoch.
-  public static func wallClock() -> UInt64 {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_REALTIME, &time)
-    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 
   func following(_ position: UInt64) -> UInt64 { skip(position + 1) }

@@ -193,7 +193,7 @@ import Synchronization
 
   /// The first id of a stream whose log is gone: the time in microseconds, or higher if an earlier log may have
   /// assigned that id. If this process has not locked the folder, the time alone.
-  public func firstID(of stream: String) -> UInt64 { max(EventLog.wallClock(), marks?.mark(of: stream) ?? 0) }
+  public func firstID(of stream: String) -> UInt64 { max(EventLoop.wallClock(), marks?.mark(of: stream) ?? 0) }
 
   /// Records the stream's assigned ids from now on, independent of its log, if this process has locked the folder.
   public func rememberIDs(of log: EventLog, _ stream: String) {

@@ -150,7 +150,6 @@ import Synchronization
   /// Runs turns on the calling thread until `stop`.
   public func run() {
     threadID.store(pthread_self(), ordering: .relaxed)
-    unsafe pthread_setname_np(pthread_self(), String(name.prefix(15)))
     var timeout: UInt64?
     countedUntil = Self.monotonicNow()
     while !stopRequested.load(ordering: .acquiring) { timeout = turn(waitingAtMost: timeout) }
@@ -334,6 +333,13 @@ import Synchronization
   private func signalWakeUp() {
     var one: UInt64 = 1
     _ = unsafe write(wakeUp.raw, &one, 8)  // a full counter means that a wake-up is pending
+  }
+
+  /// Microseconds since the Unix epoch.
+  public static func wallClock() -> UInt64 {
+    var time = timespec()
+    unsafe clock_gettime(CLOCK_REALTIME, &time)
+    return UInt64(max(0, time.tv_sec)) * 1_000_000 + UInt64(time.tv_nsec) / 1000
   }
 
   /// Nanoseconds of CLOCK_MONOTONIC: intervals are unaffected by the wall clock being set.

@@ -46,7 +46,7 @@ public final class StreamServer: Sendable {
   let retired = Locked(RetiredCounts())
   private let startedAt = EventLoop.monotonicNow()
   /// The time of the start, in microseconds since the Unix epoch.
-  let startTime = EventLog.wallClock()
+  let startTime = EventLoop.wallClock()
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
@@ -112,7 +112,7 @@ public final class StreamServer: Sendable {
     try addSystemStream(
       "$history", "The events of the last five minutes, every five seconds", everyMilliseconds: 5000
     ) { [weak self] visibility in
-      let time = EventLog.wallClock()
+      let time = EventLoop.wallClock()
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
       return SystemFeed.json(
         HistorySnapshot(
@@ -232,7 +232,7 @@ public final class StreamServer: Sendable {
   /// there is no such event.
   public func timeSinceLastEvent(of name: String) -> Duration? {
     let newest = streams[name]?.log.read { storage, _ in storage.newestTime }
-    return newest.map { .microseconds(Int64(clamping: EventLog.wallClock()) - Int64(clamping: $0)) }
+    return newest.map { .microseconds(Int64(clamping: EventLoop.wallClock()) - Int64(clamping: $0)) }
   }
 
   /// Sets where the events of a stream are, which `$streams` and the metrics show. Those of an added one are in memory.

@@ -1,4 +1,5 @@
 import Glibc
+import StreamRuntime
 
 /// A point in civil time, in whole milliseconds.
 struct WallTime: Equatable {
@@ -6,11 +7,7 @@ struct WallTime: Equatable {
   let milliseconds: Int
 
   /// The system clock's present time.
-  static var now: WallTime {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_REALTIME, &time)
-    return WallTime(milliseconds: time.tv_sec * 1000 + time.tv_nsec / 1_000_000)
-  }
+  static var now: WallTime { WallTime(milliseconds: Int(EventLoop.wallClock() / 1000)) }
 
   /// RFC 3339 in UTC with three decimals: `2026-01-02T03:04:05.678Z`.
   var description: String {

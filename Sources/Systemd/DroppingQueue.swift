@@ -75,21 +75,11 @@ final class DroppingQueue: Sendable {
     unsafe sigfillset(&all)
     unsafe pthread_sigmask(SIG_BLOCK, &all, &former)
     defer { unsafe pthread_sigmask(SIG_SETMASK, &former, nil) }
-    var thread = pthread_t()
-    let box = unsafe Unmanaged.passRetained(queue)
-    let result = unsafe pthread_create(
-      &thread, nil,
-      { argument in
-        guard let argument = unsafe argument else { return nil }
-        unsafe DroppingQueue.run(Unmanaged<Queue>.fromOpaque(argument).takeRetainedValue())
-        return nil
-      }, unsafe box.toOpaque())
-    guard result == 0 else {
-      unsafe box.release()
-      return hasThread.store(false, ordering: .relaxed)
+    do throws(SystemError) {
+      try BackgroundThread.start(name: label) { [queue] in Self.run(queue) }
+    } catch {
+      hasThread.store(false, ordering: .relaxed)
     }
-    unsafe pthread_setname_np(thread, String(label.prefix(15)))
-    pthread_detach(thread)
   }
 
   private static func run(_ queue: Queue) {

@@ -43,7 +43,8 @@ public final class Journal: Sendable {
   public convenience init(level: Priority = .info) {
     let variable = unsafe getenv("JOURNAL_STREAM").map { unsafe String(cString: $0) }
     let destination = Self.destination(journalStream: variable, standardError: STDERR_FILENO)
-    self.init(level: level, destination: destination, time: Timekeeper(wallClock: Self.wallClock))
+    let time = Timekeeper(wallClock: { Int(EventLoop.wallClock() / 1000) })
+    self.init(level: level, destination: destination, time: time)
   }
 
   init(
@@ -122,12 +123,6 @@ extension Journal {
       let stamp = milliseconds.map { Self.stamp($0) + " " } ?? ""
       Self.write(stamp + entry.line, to: descriptor)
     }
-  }
-
-  private static func wallClock() -> Int {
-    var time = timespec()
-    unsafe clock_gettime(CLOCK_REALTIME, &time)
-    return time.tv_sec * 1000 + time.tv_nsec / 1_000_000
   }
 
   /// A time in UTC (RFC 3339): `2026-11-22T04:45:12.345Z`.

@@ -1,4 +1,5 @@
 import Events
+import StreamRuntime
 import Testing
 
 @testable import ReplayLog
@@ -298,7 +299,7 @@ func makeLog(events: Int = 1000, bytes: Int = 4096, age: Duration? = nil, clock:
     first.append(EventBatch(repeating: [], count: 1000))
     let last = first.endPosition - 1
     var second = try #require(EventLog(name: "a", limits: .init()))
-    while EventLog.wallClock() <= last {}
+    while EventLoop.wallClock() <= last {}
     second = try #require(EventLog(name: "a", limits: .init()))
     #expect(second.endPosition > last)
   }

@@ -161,7 +161,7 @@ import Testing
   /// Whatever the clock, and however the last process ended.
   @Test(arguments: [false, true]) func theLogAfterALostOneHasHigherIDs(isKilled: Bool) throws {
     let folder = try TemporaryFolder()
-    let ahead = EventLog.wallClock() + 7_200_000_000
+    let ahead = EventLoop.wallClock() + 7_200_000_000
     var end: UInt64 = 0
     do {
       let state = LogFolder(path: folder.path, boot: boot) { _, _, _ in }
@@ -184,7 +184,7 @@ import Testing
 
   @Test func aTruncatedLogContinuesAboveTheMark() throws {
     let folder = try TemporaryFolder()
-    let ahead = EventLog.wallClock() + 7_200_000_000
+    let ahead = EventLoop.wallClock() + 7_200_000_000
     do {
       let state = LogFolder(path: folder.path, boot: boot) { _, _, _ in }
       try state.makeLog(of: "a", limits: limits, takingOver: nil).append([[1]])

@@ -1,5 +1,6 @@
 import Events
 import Glibc
+import StreamRuntime
 import TestSupport
 import Testing
 
@@ -246,7 +247,7 @@ extension EventLog {
   @Test func anotherProcessContinuesWithItsOwnIdsAboveTheClock() throws {
     let place = try DamagedRegion()
     _ = try follower(place)
-    let before = EventLog.wallClock()
+    let before = EventLoop.wallClock()
     let log = try place.log()
     #expect(log.endPosition == 1001 && log.positionID == 1000)
     log.append([[1]])
@@ -261,7 +262,7 @@ extension EventLog {
   @Test func ownIdsAreAboveTheMarkOfIds() throws {
     let folder = try TemporaryFolder()
     let limits = EventLog.Limits(events: 100, bytes: 64 << 10)
-    let far = EventLog.wallClock() + 7_200_000_000
+    let far = EventLoop.wallClock() + 7_200_000_000
     do {
       let state = LogFolder(path: folder.path, boot: BootID(high: 1, low: 1)) { _, _, _ in }
       let log = try state.makeLog(of: "a", limits: limits, takingOver: nil, followsFleet: true)
@@ -430,7 +431,7 @@ extension EventLog {
       let left = try copy.remains(boot: 2, time: 1 << 50)
       let other = try #require(EventLog(name: "test", limits: DamagedRegion.limits, takingOver: left.log()))
       for log in [try copy.log(boot: 2, time: 1 << 50), try copy.log(boot: 2), other] {
-        #expect(log.positionID == position && log.nextOwnID >= EventLog.wallClock() - 60_000_000)
+        #expect(log.positionID == position && log.nextOwnID >= EventLoop.wallClock() - 60_000_000)
         // The longest run is from 1004 on once 1003 is damaged, too.
         #expect(log.endPosition == end && log.isIntact)
       }

@@ -60,8 +60,8 @@ import Testing
       for number in 0..<60 {
         sent.append(text("\(number)"))
         sources[number * number % 3].send(sent[number])
-        let time = EventLog.wallClock()
-        while EventLog.wallClock() == time {}  // each event has a time of its own
+        let time = EventLoop.wallClock()
+        while EventLoop.wallClock() == time {}  // each event has a time of its own
       }
       try derivations.add("d", of: ["a", "b", "c"])
       let client = try WireClient.ready(harness.path)

@@ -3,6 +3,7 @@ import RSocket
 import Reactive
 import ReplayLog
 import StreamProtocol
+import StreamRuntime
 import Testing
 
 @testable import StreamServer
@@ -69,10 +70,10 @@ import Testing
     try await withServer { harness in
       _ = try add(harness)
       let client = try WireClient.ready(harness.path)
-      let before = EventLog.wallClock()
+      let before = EventLoop.wallClock()
       client.subscribe("s", credit: 1, options: Self.asked)
       let time = try client.payload().metadata[8..<16].reduce(0) { $0 << 8 | UInt64($1) }
-      #expect(before <= time && time <= EventLog.wallClock())
+      #expect(before <= time && time <= EventLoop.wallClock())
     }
   }
 

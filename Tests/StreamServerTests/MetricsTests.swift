@@ -96,7 +96,7 @@ import Testing
       }
       #expect(value("streamd_stream_errors_total{stream=\"asked\"}", in: text) == "0")
       let (last, next) = (status.upstream.lastAnswer ?? 0, status.upstream.nextAttempt ?? 0)
-      #expect(last <= EventLog.wallClock() && next > EventLog.wallClock())
+      #expect(last <= EventLoop.wallClock() && next > EventLoop.wallClock())
       #expect(!text.contains("upstream_attempts_total{stream=\"quiet\"}"))
       status.noteAttempt()
       #expect(status.upstream.nextAttempt == nil)
@@ -138,7 +138,7 @@ import Testing
       }
       #expect(!leading.contains("n1") && leading.components(separatedBy: "streamd_stream_fleet_term{").count == 2)
       status.fleet = FleetStatus(
-        isLeading: false, leader: "n1", term: 7, epoch: 2, lag: 4, staleSince: EventLog.wallClock() - 5_000_000)
+        isLeading: false, leader: "n1", term: 7, epoch: 2, lag: 4, staleSince: EventLoop.wallClock() - 5_000_000)
       let following = try fleet()
       #expect(value("streamd_stream_fleet_lag_records{stream=\"shared\"}", in: following) == "4")
       let stale = value("streamd_stream_fleet_stale_seconds{stream=\"shared\"}", in: following).flatMap(Double.init)

@@ -315,7 +315,7 @@ import Testing
 
   @Test func theHistoryHasThePeriodsInWhichEventsCame() async throws {
     try await withServer { harness in
-      let now = EventLog.wallClock()
+      let now = EventLoop.wallClock()
       for name in ["a", "b"] { _ = try harness.add(name) }
       var batch = EventBatch([[49], [50]])
       let period = RecentEvents.periodMicroseconds
@@ -580,7 +580,7 @@ import Testing
     let views = server.systemStreams
     let seen = Visibility.admitted([.user(1000)])
     let first = try #require(views.view(of: "$streams", seen))
-    let later = EventLog.wallClock() + 1_000_000_000  // as before a clock was set back
+    let later = EventLoop.wallClock() + 1_000_000_000  // as before a clock was set back
     first.begin(after: StreamEnd(position: later))
     let second = try #require(views.view(of: "$streams", .admitted([.user(1001)])))
     #expect(second.log.read { storage, _ in storage.endPosition } >= later)

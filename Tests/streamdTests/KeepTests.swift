@@ -96,7 +96,7 @@ import Testing
     let left = try #require(try folder.remains(of: "s"))
     #expect(left.count == 0 && left.endPosition == 1)
     // If it leaves the fleet, its own ids are above the time.
-    let recently = EventLog.wallClock() - 600_000_000
+    let recently = EventLoop.wallClock() - 600_000_000
     #expect(left.log().nextOwnID > recently && folder.firstID(of: "s") > recently)
   }
 

@@ -75,7 +75,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
     loop.assertOnLoop()
     let isUnixSocket = PeerCredentials(of: socket.raw) != nil
     let rules = hosts.map { OriginRules(hosts: $0, origins: origins, isUnixSocket: isUnixSocket) }
-    let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
+    let date = ResponseHead.date(secondsSinceEpoch: EventLoop.wallClock() / 1_000_000)
     let machine = RefusalMachine(sentence, rules, reason: reason, date: date, tokens: admission?.tokens)
     let connection = RefusedConnection(socket, machine, self, isHost: !isUnixSocket, admission)
     if input.isEmpty { connection.takeInput() } else { connection.take(input[...]) }

@@ -122,7 +122,7 @@ extension Worker {
     client.token = identity.token?.name
     if identity.credentials == nil { client.address = TCPSocket.peerAddress(of: connection.socket.raw) }
     let age = UInt32(truncatingIfNeeded: loop.now / 1_000_000_000) &- connection.beganAt
-    client.since = EventLog.wallClock() - UInt64(age) * 1_000_000
+    client.since = EventLoop.wallClock() - UInt64(age) * 1_000_000
     let subscriptions = connection.subscriptions.map { subscription in
       let stream = subscription.lane.stream
       let end = ends[ObjectIdentifier(stream)] ?? stream.log.read { storage, _ in storage.endPosition }

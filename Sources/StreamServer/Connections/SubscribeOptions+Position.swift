@@ -1,5 +1,6 @@
 import ReplayLog
 import StreamProtocol
+import StreamRuntime
 
 extension SubscribeOptions.Start {
   /// The start position in `log`; called under the log's lock.
@@ -29,7 +30,7 @@ extension SubscribeOptions.Start {
       switch StartTime(text) {
       case .at(let time): return log.position(since: time)
       case .ago(let microseconds):
-        let now = EventLog.wallClock()
+        let now = EventLoop.wallClock()
         return log.position(since: now - min(now, microseconds))
       case nil: throw .init("\"\(text)\" is no time")
       }

@@ -1,4 +1,5 @@
 import ReplayLog
+import StreamRuntime
 
 /// Events from one position of a log on, as bytes, built once for all subscriptions at that position.
 ///
@@ -123,7 +124,7 @@ import ReplayLog
   private func fillMarker(_ storage: EventLog, for machine: SubscriptionMachine, _ subscriber: Subscriber) {
     clear(storage, at: machine.cursor, machine.format, subscriber, subscriber.before)
     let id = storage.newestID ?? storage.endPosition &- 1
-    let stamp = [id.bigEndian, EventLog.wallClock().bigEndian]
+    let stamp = [id.bigEndian, EventLoop.wallClock().bigEndian]
     let piece = unsafe stamp.withUnsafeBytes {
       unsafe writer.writeMarker(
         $0, before, upTo: machine.cursor.position &- 1, for: subscriber.request, at: base)

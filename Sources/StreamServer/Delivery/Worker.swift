@@ -134,7 +134,7 @@ import Synchronization
 
   /// The time for a Date field.
   func date() -> String {
-    let second = EventLog.wallClock() / 1_000_000
+    let second = EventLoop.wallClock() / 1_000_000
     if second != dated.second { dated = (second, ResponseHead.date(secondsSinceEpoch: second)) }
     return dated.text
   }

@@ -39,7 +39,7 @@ extension SavedHTTP {
     switch state {
     case .head, .finishing: return []
     case .waiting, .rendering, .publishing:
-      let date = ResponseHead.date(secondsSinceEpoch: EventLog.wallClock() / 1_000_000)
+      let date = ResponseHead.date(secondsSinceEpoch: EventLoop.wallClock() / 1_000_000)
       let machine = RefusalMachine(failure.sentence, nil, reason: failure.reason, date: date)
       return machine.answer(to: savedRequest, accepted: state == .publishing ? count : nil)
     case .streaming:

@@ -79,7 +79,7 @@ extension StreamServer {
     let hasLag = hasLag
     var survey = BaseSurvey()
     var families = StreamFamilies(
-      text: text, now: EventLog.wallClock(),
+      text: text, now: EventLoop.wallClock(),
       streams: userStreams.filter { visibility.shows($0) }.map {
         (MetricsText.label("stream", $0.name), $0.statistics(hasLag: hasLag, &survey), $0.laggedEvents)
       })

@@ -53,7 +53,7 @@ struct BaseSurvey {
   }
 
   private let now = EventLoop.monotonicNow()
-  private let wallTime = EventLog.wallClock()
+  private let wallTime = EventLoop.wallClock()
   private var states: [ObjectIdentifier: State] = [:]
 
   /// Examines a stream and its bases, unless they are known. Complexity: O(bases of bases).

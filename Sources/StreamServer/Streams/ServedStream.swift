@@ -70,7 +70,7 @@ final class ServedStream: Sendable {
     mutating func update(at now: UInt64) {
       let since = machine.staleSince
       guard since != stale?.since else { return }
-      let wallTime = EventLog.wallClock()
+      let wallTime = EventLoop.wallClock()
       stale = since.map { ($0, wallTime - min(wallTime, (now - min(now, $0)) / 1000)) }
     }
   }
@@ -481,7 +481,7 @@ final class ServedStream: Sendable {
 
   /// The number of appended events, the newest one's age in nanoseconds, and whether the stream has ended.
   private var eventsSoFar: (count: UInt64, newestAge: UInt64?, hasEnded: Bool) {
-    let wallTime = EventLog.wallClock()
+    let wallTime = EventLoop.wallClock()
     return log.read { storage, completion in
       let age = storage.newestTime.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil }
       return (storage.appendedEvents, age, completion != nil)
@@ -494,7 +494,7 @@ final class ServedStream: Sendable {
   /// - Parameter newest: the time of the newest event.
   private func freshTimes(newest: UInt64?, _ survey: inout BaseSurvey) -> (fresh: UInt64?, staleSince: UInt64?) {
     let observation = observation(&survey)
-    let (now, wallTime) = (EventLoop.monotonicNow(), EventLog.wallClock())
+    let (now, wallTime) = (EventLoop.monotonicNow(), EventLoop.wallClock())
     func onWall(_ time: UInt64) -> UInt64 { wallTime - min(wallTime, (now - min(now, time)) / 1000) }
     let watched = freshness.withLock { freshness -> (UInt64?, UInt64?)? in
       freshness?.machine.observe(observation, at: now)

@@ -219,7 +219,7 @@ public final class SourceStatus: Sendable {
 
   /// The head of a response has come.
   public func noteAnswer(status: Int, after time: Duration) {
-    let now = EventLog.wallClock()
+    let now = EventLoop.wallClock()
     figures.withLock { figures in
       figures.latency.add(UInt64(max(0, time.wholeNanoseconds / 1000)))
       if status == 304 { figures.unchanged += 1 }
@@ -238,7 +238,7 @@ public final class SourceStatus: Sendable {
 
   /// The next attempt is due after this time.
   public func noteNextAttempt(after time: Duration) {
-    let now = EventLog.wallClock()
+    let now = EventLoop.wallClock()
     figures.withLock { $0.nextAttempt = now &+ UInt64(max(0, time.wholeNanoseconds / 1000)) }
   }
 

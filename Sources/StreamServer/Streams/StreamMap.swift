@@ -140,7 +140,7 @@ final class StreamMap: LogReader, LogMirror, @unchecked Sendable {  // guarded b
     func region(named name: String) throws(SystemError) -> MapRegion {
       try MapRegion(
         name: name, events: limits.events, bytes: limits.bytes,
-        generation: max(formerGeneration + 1, EventLog.wallClock()), epoch: epoch, position: position)
+        generation: max(formerGeneration + 1, EventLoop.wallClock()), epoch: epoch, position: position)
     }
   }
 

@@ -143,7 +143,7 @@ final class SystemStreams: Sendable {
     let configuration = StreamConfiguration(
       name: kind.name, description: kind.description, source: "system",
       limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero), read: kind.read)
-    let firstID = max(EventLog.wallClock(), leastID(of: kind.name))
+    let firstID = max(EventLoop.wallClock(), leastID(of: kind.name))
     guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
     let feed = SystemFeed(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
     let stream = ServedStream(configuration, storage: storage, feed: feed)

@@ -183,9 +183,7 @@ extension JournalConfiguration.Beginning {
     switch self {
     case .at(let time): return time
     case .before(let span):
-      var now = timespec()
-      unsafe clock_gettime(CLOCK_REALTIME, &now)
-      let time = UInt64(max(0, now.tv_sec)) * 1_000_000 + UInt64(now.tv_nsec) / 1000
+      let time = EventLoop.wallClock()
       return time - min(time, UInt64(max(0, span.wholeNanoseconds) / 1000))
     }
   }

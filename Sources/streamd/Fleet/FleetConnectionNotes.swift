@@ -28,7 +28,7 @@ struct FleetConnectionNotes {
 
   private mutating func setDisconnected(_ reason: String) {
     server.fleetConnection = .disconnected(reason)
-    outage = FleetStatus.Outage(since: outage?.since ?? EventLog.wallClock(), reason: reason)
+    outage = FleetStatus.Outage(since: outage?.since ?? EventLoop.wallClock(), reason: reason)
   }
 
   mutating func connected() {

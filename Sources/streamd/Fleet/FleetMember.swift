@@ -252,7 +252,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     answered = shards
   }
 
-  private static var wallTime: UInt64 { EventLog.wallClock() }
+  private static var wallTime: UInt64 { EventLoop.wallClock() }
 
   // MARK: FleetEngineObserver
 
