@@ -18,6 +18,13 @@ let settings: [SwiftSetting] = [
 /// All other modules and programs: as tests, and marked as the libraries are.
 let strictSettings = settings + [.strictMemorySafety()]
 
+/// The daemon's own module, which connects the others: they process the events. Optimised for size, which takes a third less
+/// time to compile; no module imports it.
+let daemonSettings: [SwiftSetting] = [
+  .treatAllWarnings(as: .error), .strictMemorySafety(),
+  .unsafeFlags(["-Osize", "-enforce-exclusivity=unchecked"], .when(configuration: .release)),
+]
+
 /// A fleet's machines and their simulations, which compute for minutes without optimisation: optimised in debug builds, too,
 /// with all assertions.
 let optimised: [SwiftSetting] = [
@@ -114,7 +121,7 @@ let package = Package(
         "StreamProtocol", "StreamRuntime", "StreamServer",
         "StreamSources", "Systemd",
       ],
-      swiftSettings: strictSettings),
+      swiftSettings: daemonSettings),
     .executableTarget(
       name: "example", dependencies: ["Reactive", "StreamClient", "StreamServer"], swiftSettings: strictSettings),
     .executableTarget(
