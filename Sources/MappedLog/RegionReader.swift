@@ -11,7 +11,10 @@ import Glibc
   /// A fault of a region, or of its descriptors.
   package struct Damage: Error, Equatable {
     package let sentence: String
-    init(_ sentence: String) { self.sentence = sentence }
+    /// Whether an event is larger than the reader takes, and nothing is damaged.
+    package let isTooLarge: Bool
+
+    init(_ sentence: String, isTooLarge: Bool = false) { (self.sentence, self.isTooLarge) = (sentence, isTooLarge) }
   }
 
   /// The result of a copy from a position on.
@@ -38,7 +41,7 @@ import Glibc
   ///   - region: stays the caller's, as `page`.
   ///   - page: of the readers of this user; nil: they are woken for each batch.
   ///   - byteCount: from the reply, as `generation`.
-  ///   - maximumEventBytes: an event with more is damage, so that no content makes this process take more memory.
+  ///   - maximumEventBytes: an event with more is not copied, so that no content makes this process take more memory.
   package init(
     region descriptor: CInt, page: CInt?, byteCount: UInt64, generation: UInt64, maximumEventBytes: Int
   ) throws(Damage) {
@@ -81,6 +84,8 @@ import Glibc
     case FOUND_NOTHING: return .nothing
     case FOUND_OVERTAKEN: return .overtaken(first: first, end: end)
     case FOUND_AGAIN: return .again
+    case FOUND_TOO_LARGE:
+      throw Damage(unsafe "an event has more than \(region.pointee.event_limit) bytes", isTooLarge: true)
     case FOUND_NO_MEMORY: throw Damage("no memory is left for an event")
     case _: throw Damage("the region is damaged")
     }

@@ -112,7 +112,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
       do throws(RegionReader.Damage) {
         step = try self.step()
       } catch {
-        step = .over(.failure(.malformed(error.sentence)))
+        step = .over(.failure(error.isTooLarge ? .invalid(error.sentence) : .malformed(error.sentence)))
       }
       switch step {
       case .again: break

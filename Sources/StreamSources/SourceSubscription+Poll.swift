@@ -4,10 +4,9 @@ import StreamRuntime
 
 /// What a poll of a page and one of a program have in common, besides their machine.
 extension SourceSubscription where Machine == PollMachine {
-  /// Continues the schedule of another process.
+  /// Continues the schedule of the last subscription, or of another process.
   func continueSchedule() {
-    guard let handover = context.handover else { return }
-    machine?.resume(handover.former(), at: now)
+    if let handover = context.handover { machine?.resume(handover.former(), at: now) }
     thread.note(self, rests: machine?.rests == true)
   }
 

@@ -10,10 +10,9 @@ extension SourceMemory where Machine == RestartMachine {
 }
 
 extension SourceSubscription where Machine == RestartMachine {
-  /// Continues the schedule of another process.
+  /// Continues the schedule of the last subscription, or of another process.
   func continueSchedule() {
-    guard let handover = context.handover else { return }
-    machine?.resume(handover.former(), at: now)
+    if let handover = context.handover { machine?.resume(handover.former(), at: now) }
     thread.note(self, rests: machine?.rests == true)
   }
 

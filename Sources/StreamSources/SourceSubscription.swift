@@ -161,6 +161,7 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
     thread.loop.execute { [self] in
       context.refresh.detach(self)
+      thread.note(self, rests: false)
       end()
       cancelTimer()
       down = nil

@@ -326,6 +326,7 @@ static int look(sdm_mapped *m, size_t most) {
         break;
       case FOUND_OVERTAKEN: result = skip_lost(m, first, last); break;
       case FOUND_AGAIN: break;
+      case FOUND_TOO_LARGE: result = end(m, -EPROTO, "an event is larger than 1 GiB"); break;
       case FOUND_DAMAGE: result = end(m, -EPROTO, "the region is damaged"); break;
       case FOUND_NO_MEMORY: result = end(m, -ENOMEM, "no memory is left for an event"); break;
     }

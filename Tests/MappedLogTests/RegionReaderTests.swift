@@ -181,6 +181,18 @@ import Testing
   }
 
   /// So that the position of the region's end stays within its ring.
+  @Test func anEventOverTheLimitEndsTheReadingWhereverItsCopyBegins() throws {
+    let region = try makeRegion(events: 10, bytes: 4096)
+    Records.publish([50, 50, 200, 50], to: region)
+    let reader = try makeReader(region, maximumEventBytes: 100)
+    for most in 1...4 {
+      #expect(try reader.copy(from: 101, atMost: most) == .events && ids(reader) == [101])
+      let damage = #expect(throws: RegionReader.Damage.self) { try reader.copy(from: 102, atMost: most) }
+      #expect(damage?.isTooLarge == true && damage?.sentence == "an event has more than 100 bytes")
+    }
+    #expect(try reader.copy(from: 103, atMost: 9) == .events && ids(reader) == [103])
+  }
+
   @Test func aLargeSizeIsDamage() throws {
     let region = try makeRegion(events: 16, bytes: 4096)
     Records.publish([8], to: region)

@@ -1,3 +1,4 @@
+import Events
 import Reactive
 import TestSupport
 import Testing
@@ -154,6 +155,32 @@ import Testing
       thread.endRests()
       #expect(await restedStream.next(1) == ["2"])
       for taker in [rested, alsoRested, restedStream] { taker.cancel() }
+    }
+  }
+
+  @Test func aWaitThatALaterSubscriptionContinuesEndsOnRequest() async throws {
+    try await withSourceThread { thread in
+      func check(_ source: some Publisher<EventBatch, Never>, _ failed: () -> Bool, _ event: String) async throws {
+        let first = Taker(.unlimited)
+        source.subscribe(first)
+        while !failed() { try await Task.sleep(for: .milliseconds(1)) }
+        first.cancel()
+        let second = Taker(.unlimited)
+        source.subscribe(second)
+        thread.endRests()
+        #expect(await second.next(1) == [event])
+        second.cancel()
+      }
+      let reports = Shared<[SourceReport]>([])
+      func request(_ name: String) -> HTTPConfiguration {
+        HTTPConfiguration(url: upstream.url("/status/\(name)\(key)?code=503&times=1&retry=86400"))
+      }
+      @Sendable func report(_ report: SourceReport) { reports.withLock { $0.append(report) } }
+      let poll = HTTPPoll(request("a"), every: .milliseconds(5)).source(on: thread, report: report)
+      try await check(poll, { reports.withLock { $0.count == 1 } }, "2\n")
+      reports.withLock { $0 = [] }
+      let lines = HTTPStream(request("b"), format: .lines).source(on: thread, report: report)
+      try await check(lines, { reports.withLock { $0.count == 1 } }, "2")
     }
   }
 

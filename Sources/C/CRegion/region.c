@@ -134,10 +134,12 @@ static uint64_t place_of(const struct region *r, uint64_t position) {
 
 static bool is_place(const struct region *r, uint64_t place) { return place % 8 == 0 && is_within(place, HEAD, r->ring_bytes); }
 
-/* The bytes of a record, or 0: it does not end within the ring. */
-static uint64_t record_bytes(const struct region *r, uint64_t place) {
+/* The bytes of a record, or 0: it does not end within the ring, or has more than the limit (`is_large`). */
+static uint64_t record_bytes(const struct region *r, uint64_t place, bool *is_large) {
   uint32_t size = atomic_load_explicit((const _Atomic(uint32_t) *)(const void *)(r->ring + place), memory_order_relaxed);
-  return size <= r->event_limit && is_within(place, HEAD + (uint64_t)size, r->ring_bytes) ? HEAD + (uint64_t)size : 0;
+  bool is_whole = is_within(place, HEAD + (uint64_t)size, r->ring_bytes);
+  *is_large = is_whole && size > r->event_limit;
+  return is_whole && !*is_large ? HEAD + (uint64_t)size : 0;
 }
 
 static bool reserve(struct copy *to, size_t size) {
@@ -171,6 +173,7 @@ static void finish_copy(void) { atomic_thread_fence(memory_order_acquire); }
  * a long copy, are for the next call. */
 static enum found copy_records(const struct region *r, uint64_t position, uint64_t most, struct copy *to) {
   uint64_t start = place_of(r, position), last = start, bytes;
+  bool is_large;
   if (!is_place(r, start)) return FOUND_DAMAGE;
   if (most > COPY_EVENTS) most = COPY_EVENTS;
   uint32_t count = 1;
@@ -181,14 +184,14 @@ static enum found copy_records(const struct region *r, uint64_t position, uint64
     to->offsets[count] = (uint32_t)(place - start);
     last = place;
   }
-  bytes = record_bytes(r, last);
+  bytes = record_bytes(r, last, &is_large);
   if (count > 1 && (!bytes || last - start + bytes > COPY_BYTES)) {
     count--; /* the end of the one before is then checked in the copy */
     bytes = last - start;
   } else if (bytes) {
     bytes += last - start;
   } else {
-    return FOUND_DAMAGE;
+    return is_large ? FOUND_TOO_LARGE : FOUND_DAMAGE;
   }
   if (!reserve(to, (size_t)bytes)) return FOUND_NO_MEMORY;
   copy_bytes(to->bytes, r->ring + start, (size_t)bytes);
@@ -197,14 +200,18 @@ static enum found copy_records(const struct region *r, uint64_t position, uint64
   return FOUND_EVENTS;
 }
 
-/* Whether each record ends before the next one. */
-static bool are_whole(const struct copy *c) {
+/* Each record must end before the next one. The first one that is too large, and those after it, are for the next call. */
+static enum found examine(const struct region *r, struct copy *c) {
   for (uint32_t i = c->next; i < c->count; i++) {
     uint32_t end = i + 1 < c->count ? c->offsets[i + 1] : c->size, size;
     memcpy(&size, c->bytes + c->offsets[i], sizeof size);
-    if (end - c->offsets[i] < HEAD || size > end - c->offsets[i] - HEAD) return false;
+    if (end - c->offsets[i] < HEAD || size > end - c->offsets[i] - HEAD) return FOUND_DAMAGE;
+    if (size > r->event_limit) {
+      if (i == c->next) return FOUND_TOO_LARGE;
+      c->count = i;
+    }
   }
-  return true;
+  return FOUND_EVENTS;
 }
 
 enum found region_copy(const struct region *r, uint64_t position, uint64_t most, struct copy *to, uint64_t *first, uint64_t *end) {
@@ -219,9 +226,9 @@ enum found region_copy(const struct region *r, uint64_t position, uint64_t most,
     to->next = to->count ? (uint32_t)(oldest - position) : 0;
   }
   if (oldest > position && !to->count) return FOUND_AGAIN;
-  if (found == FOUND_EVENTS && are_whole(to)) return FOUND_EVENTS;
-  to->count = to->next = 0;
-  return found == FOUND_EVENTS ? FOUND_DAMAGE : found;
+  if (found == FOUND_EVENTS) found = examine(r, to);
+  if (found != FOUND_EVENTS) to->count = to->next = 0;
+  return found;
 }
 
 /* --- waiting --- */

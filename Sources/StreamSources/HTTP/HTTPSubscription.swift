@@ -29,7 +29,6 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
   override func end() {
     transfer?.cancel()
     transfer = nil
-    thread.note(self, rests: false)
   }
 
   /// Begins a transfer.

@@ -46,6 +46,7 @@ private final class PeerSubscription: SourceSubscription<RestartMachine>, PeerLi
   /// Resumes after the last event in the log. An event that was delivered but is not in the log is requested again.
   override func begin() {
     if hasMissedEndOfRests { machine?.endRest(at: now) }
+    continueSchedule()
     let position = resumption?.checkpoint().flatMap { SourcePosition($0, fingerprint) }
     if case .peer(let id)? = position { lastID = id }
   }

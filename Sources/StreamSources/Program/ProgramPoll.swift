@@ -84,7 +84,6 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
     super.end()
     watchTime()
     output = []
-    thread.note(self, rests: false)
   }
 
   override func advance() {

@@ -50,7 +50,6 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
   override func end() {
     socket?.close()
     socket = nil
-    thread.note(self, rests: false)
   }
 
   override func advance() {

@@ -20,7 +20,7 @@ struct region {
   uint64_t generation, epoch, slots, ring_bytes;
   const _Atomic(uint64_t) *index;
   const uint8_t *ring;
-  uint32_t event_limit;       /* bytes of an event, at most 1 GiB: beyond it, the region counts as damaged */
+  uint32_t event_limit;       /* bytes of an event, at most 1 GiB: see FOUND_TOO_LARGE */
 };
 /* Private copies of events. */
 struct copy {
@@ -35,6 +35,7 @@ enum found {
   FOUND_NOTHING,   /* there is no event at this position yet */
   FOUND_OVERTAKEN, /* the event at this position is not held any more */
   FOUND_AGAIN,     /* it was overwritten meanwhile */
+  FOUND_TOO_LARGE, /* the event at this position has more bytes than `event_limit` */
   FOUND_DAMAGE,
   FOUND_NO_MEMORY,
 };
