@@ -17,6 +17,8 @@ final class PublishingRequest: Exchange {
   private var examination = JSONSyntax.Examination()
   /// Whether that part can be the beginning of a JSON text.
   private var mayBeText = true
+  /// Whether what has come of the body may be the beginning of a byte order mark, which is not part of a text.
+  private var mayBeMark: Bool
   /// Whether values are examined.
   private let takesJSON: Bool
   /// Whether the head declares a charset of which only the ASCII characters are those of UTF-8.
@@ -37,6 +39,7 @@ final class PublishingRequest: Exchange {
   ) {
     (self.publication, self.hasLines, self.decoder) = (publication, hasLines, decoder)
     takesJSON = publication.stream.configuration.takesJSON
+    mayBeMark = EventEncoding.Content(ofType: publication.stream.configuration.type) != .binary
     super.init(request, on: http)
   }
 
@@ -147,21 +150,14 @@ final class PublishingRequest: Exchange {
   private func append(_ bytes: Span<UInt8>, isEnd: Bool = false) throws(Rejection) {
     try checkSize(part.count + bytes.count, isWhole: false)
     if isASCII, !(unsafe bytes.withUnsafeBytes { unsafe $0.allSatisfy { $0 < 0x80 } }) { throw .otherCharset }
-    let mayBeginWithMark = mayBeMark
     unsafe bytes.withUnsafeBytes { unsafe part.append(contentsOf: $0) }
-    if mayBeginWithMark {
-      guard !mayBeMark || part.isEmpty else { return }  // the rest of the mark may come
+    if mayBeMark {
+      guard part.count >= 3 || ![0xEF, 0xBB, 0xBF].starts(with: part) else { return }  // the rest of the mark may come
+      mayBeMark = false
       part = Array(part.withoutByteOrderMark)
     }
     if takesJSON, !isEnd { try examine() }
     if part.count >= LargeValue.leastByteCount { examineKey() }
-  }
-
-  /// Whether the received part of the first value may be the beginning of a byte order mark, which is not part of a
-  /// text.
-  private var mayBeMark: Bool {
-    count == 0 && publication.arrived.isEmpty && part.count < 3 && [0xEF, 0xBB, 0xBF].starts(with: part)
-      && EventEncoding.Content(ofType: stream.configuration.type) != .binary
   }
 
   private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
@@ -202,7 +198,7 @@ final class PublishingRequest: Exchange {
     if part.last == UInt8(ascii: "\r") { part.removeLast() }
     if !part.isWhiteSpace { try endValue() }
     examination.restart()
-    (mayBeText, key) = (true, nil)
+    (mayBeText, mayBeMark, key) = (true, false, nil)
     part.removeAll(keepingCapacity: true)
   }
 
@@ -365,6 +361,7 @@ final class PublishingRequest: Exchange {
   /// Values before one that the stream cannot hold are kept.
   private func restore(_ saved: SavedHTTP) {
     (part, count, failure) = (saved.part, saved.count, saved.failure)
+    mayBeMark = mayBeMark && count == 0 && saved.values.isEmpty && part.count < 3
     storedBefore = saved.count - UInt64(saved.unsettled.count)
     do throws(Rejection) {
       for value in saved.values.map(\.bytes) {
