@@ -66,7 +66,6 @@ protocol NATSConnectionObserver: AnyObject {
   /// Runs while the socket accepts nothing.
   private var writeTimer: TimerID?
   private var readTimer: TimerID?
-  /// The number of PINGs since the server last sent something: its PONG may be behind much that it has sent before.
   private var unansweredPingCount = 0
   private var owesPong = false
   private var messages: ArraySlice<Outgoing> = []
@@ -215,7 +214,6 @@ protocol NATSConnectionObserver: AnyObject {
         try join(information)
       }
       guard let count = try unsafe transport.receive(into: buffer) else { return }
-      unansweredPingCount = 0
       try unsafe take(UnsafeRawBufferPointer(rebasing: buffer[..<count]))
     }
     // The encryption may hold further bytes, of which the loop does not know.
@@ -243,6 +241,7 @@ protocol NATSConnectionObserver: AnyObject {
     case (.greeting, _): throw .violation("it does not begin with INFO")
     case (_, .ping): owesPong = true
     case (.joining(let information), .pong): joined(information)
+    case (.open, .pong): unansweredPingCount = 0
     case (.open, .message(let message, let subscription)): observer?.connectionReceived(message, by: subscription)
     case (.joining, .message), (_, .pong), (_, .information), (_, .accepted), (.connecting, _), (.securing, _),
       (.closed, _):

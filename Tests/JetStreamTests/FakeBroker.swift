@@ -24,8 +24,6 @@ final class FakeBroker: Sendable {
     var isAll = false
     /// Whether it sends everything, also later, a byte at a time.
     var isSlow = false
-    /// The number of PINGs that it answers with PONG; later ones with INFO.
-    var pongCount = Int.max
   }
 
   let port: UInt16
@@ -35,10 +33,6 @@ final class FakeBroker: Sendable {
   private let greeting: Greeting
   private let listener: OwnedDescriptor
   private let answered = Atomic(0)
-  private let pings = Atomic(0)
-
-  /// The number of PINGs that have arrived.
-  var pingCount: Int { pings.load(ordering: .relaxed) }
 
   /// The number of messages whose answers were sent.
   var answeredCount: Int { answered.load(ordering: .relaxed) }
@@ -141,10 +135,7 @@ final class FakeBroker: Sendable {
     while let line = line() {
       let words = line.split(separator: " ").map(String.init)
       switch words.first {
-      case "PING":
-        let count = pings.add(1, ordering: .relaxed).newValue
-        send(
-          Array((refusal.map { "-ERR '\($0)'\r\n" } ?? (count > greeting.pongCount ? "INFO {}\r\n" : "PONG\r\n")).utf8))
+      case "PING": send(Array((refusal.map { "-ERR '\($0)'\r\n" } ?? "PONG\r\n").utf8))
       case "SUB": subscriptions.append((words[1], words[words.count - 1]))
       case "PUB", "HPUB":
         guard let total = words.last.flatMap({ Int($0) }) else { return }

@@ -308,18 +308,6 @@ import Testing
     #expect(host.reports.reasons.first == "cannot connect to NATS: the server does not answer in time")
   }
 
-  /// A PONG may be behind megabytes that the host has not processed yet.
-  @Test func brokerThatSendsAnythingIsAlive() async throws {
-    let broker = try FakeBroker(greeting: .init(pongCount: 1)) { subject, _, _ in
-      subject.hasPrefix("$JS.API.STREAM.INFO.") ? [.message(Array(Self.information.utf8))] : []
-    }
-    defer { broker.stop() }
-    let host = try host(broker) { $0.pingInterval = .milliseconds(1500) }
-    #expect(await host.isConnected(), "\(host.reports.reasons)")
-    while broker.pingCount < 4, host.reports.reasons.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
-    #expect(host.reports.connections == 1 && host.reports.reasons == [])
-  }
-
   /// In a process of its own, whose memory no other test takes.
   @Test func hostileBrokersTakeNoMemory() async throws {
     await #expect(processExitsWith: .success) {
