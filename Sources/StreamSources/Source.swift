@@ -23,7 +23,7 @@ public struct Source<Driver: SourceDriver>: Publisher, Sendable {
   }
 }
 
-/// What differs between kinds of sources: where events come from, as a value.
+/// A kind of source as a value: where its events come from.
 public protocol SourceDriver: Sendable {
   /// Makes the subscriptions of one source.
   ///
@@ -34,7 +34,7 @@ public protocol SourceDriver: Sendable {
 /// Makes a subscription, at most one of which is live at a time. Called on any thread.
 public typealias SubscriptionMaker = @Sendable (AnySubscriber<EventBatch, Never>) -> any Subscription
 
-/// What every source gets from the program in which it runs. Each source has its own. Closures are called on the source
+/// The parts of the program that a source uses. Each source has its own. Closures are called on the source
 /// thread, and must return promptly.
 public struct SourceContext: Sendable {
   /// The thread on which the source runs.

@@ -2,7 +2,7 @@ import Events
 import Reactive
 import StreamRuntime
 
-/// What a poll of a page and one of a program have in common, besides their machine.
+/// The common part of polls of pages and of programs.
 extension SourceSubscription where Machine == PollMachine {
   /// Continues the schedule of the last subscription, or of another process.
   func continueSchedule() {

@@ -1,7 +1,7 @@
 import Reactive
 import StreamRuntime
 
-/// What sources have in common that begin a run again when it ends.
+/// The common part of sources that begin a run again when it ends.
 extension SourceMemory where Machine == RestartMachine {
   /// - Parameter run: what a run is, for reports.
   convenience init(retry: Backoff, run: String = "the response") {

@@ -63,7 +63,7 @@ final class Connection: EventLoop.Handler {
   /// read.
   private var clock: TimerID?
 
-  /// What the peer has closed.
+  /// The directions that the peer has closed.
   private struct Peer: OptionSet {
     let rawValue: UInt8
     static let sending = Self(rawValue: 1)

@@ -4,7 +4,7 @@ import Reactive
 import StreamServer
 import StreamSources
 
-/// A kind of source: what a stream's table says of it, and all that the daemon has to know of that.
+/// A kind of source: the content of its table, and all that the daemon has to know of it.
 ///
 /// A kind is a driver in StreamSources, a file in `Configuration/Kinds`, an element of `SourceKind.all`, and a section of
 /// streamd.toml(5). Nothing else names it.
@@ -20,8 +20,8 @@ protocol SourceSection: Equatable, Sendable {
   /// Checks the other keys of a stream, whose source may be of another kind.
   static func check(_ table: ConfigurationTable)
 
-  /// What determines the events, in a fixed order, without keys that have their default. The hosts of a fleet compare it
-  /// (`Configuration.Stream.definitionDigest`).
+  /// The keys and values that determine the events, in a fixed order, without keys that have their default. The hosts of a
+  /// fleet compare them (`Configuration.Stream.definitionDigest`).
   var definition: [DefinitionField] { get }
   /// The publisher at the start of the stream's pipeline.
   func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never>
@@ -58,7 +58,7 @@ protocol SourceSection: Equatable, Sendable {
 /// A key and a value that the digest of a stream covers.
 typealias DefinitionField = (key: String, value: String)
 
-/// What every source gets from the daemon.
+/// The parts of the daemon that a source uses.
 struct FeedContext {
   let source: SourceContext
   /// The source of a stream to which clients publish.
