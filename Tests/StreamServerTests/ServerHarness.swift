@@ -68,6 +68,18 @@ final class HandFedSource: Publisher, Sendable {
   }
 }
 
+extension ServerLimits {
+  /// Hundreds of tests share two processors, so that a step of a test may take longer than any default, which no test is
+  /// about: a test sets the time that it is about.
+  fileprivate mutating func extendDefaultTimes() {
+    let ordinary = ServerLimits()
+    for time in [\ServerLimits.handshakeTimeout, \.resumeWait, \.http.stallTime, \.http.fullTime]
+    where self[keyPath: time] == ordinary[keyPath: time] {
+      self[keyPath: time] = .seconds(600)
+    }
+  }
+}
+
 /// A running server on a socket of its own.
 final class ServerHarness: Sendable {
   let server: StreamServer
@@ -95,8 +107,7 @@ final class ServerHarness: Sendable {
     var limits = limits
     limits.neighbours = 1
     limits.systemStreamAge = systemStreamAge
-    // Hundreds of tests share two processors: a client may be slower than the default, which no test is about.
-    if limits.handshakeTimeout == ServerLimits().handshakeTimeout { limits.handshakeTimeout = .seconds(600) }
+    limits.extendDefaultTimes()
     folder = try TemporaryFolder()
     path = folder.path("s")
     server = try StreamServer(
