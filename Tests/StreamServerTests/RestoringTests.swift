@@ -420,7 +420,7 @@ import Testing
     #expect(
       replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1 << 40, named: nil)]) })
     for (nameBytes, next) in [(1, 0), (1, 1 << 63), (1, .max), (49, 1)] as [(Int, UInt64)] {
-      let named = InboundNumbering(
+      let named = ChannelNumbering(
         name: Array(repeating: 0xff, count: nameBytes), next: next, demand: 1, confirmed: .max)
       #expect(
         replaced { ($0.number, $0.subscriptions, [.init(id: StreamID(5), stream: "p", credit: 1, named: named)]) })

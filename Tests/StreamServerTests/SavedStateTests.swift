@@ -55,7 +55,7 @@ import Testing
         .init(id: StreamID(3), stream: "p", credit: 5, named: nil),
         .init(
           id: StreamID(5), stream: "p", credit: 6,
-          named: InboundNumbering(name: [9], next: 10, demand: 11, confirmed: 8)),
+          named: ChannelNumbering(name: [9], next: 10, demand: 11, confirmed: 8)),
       ])
     var waiting = EventBatch([[], [1, 2, 3]])
     waiting.checkpoint = Checkpoint([4])

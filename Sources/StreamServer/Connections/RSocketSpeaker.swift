@@ -7,7 +7,7 @@ import StreamRuntime
 class RSocketSpeaker: Speaker {
   var machine: ConnectionMachine
   /// Created for the first publishing request.
-  private var inbound: InboundChannels?
+  private var inbound: RSocketChannels?
 
   /// Input is not read while values of more bytes than this wait for space in their streams, or while the values of a
   /// channel exceed its share of its stream. Credit keeps a publisher below these limits, unless its values grow
@@ -261,8 +261,8 @@ class RSocketSpeaker: Speaker {
     return needed
   }
 
-  private func needInbound() -> InboundChannels {
-    let needed = inbound ?? InboundChannels(self)
+  private func needInbound() -> RSocketChannels {
+    let needed = inbound ?? RSocketChannels(self)
     inbound = needed
     return needed
   }

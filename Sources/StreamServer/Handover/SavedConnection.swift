@@ -51,7 +51,7 @@ struct SavedConnection: Equatable, Sendable {
     /// The number of values that it may still send.
     var credit = 0
     /// The numbering of a named publisher; nil: the publisher has no name.
-    var named: InboundNumbering?
+    var named: ChannelNumbering?
     /// The received values that the stream has not stored; nil: none.
     var held: HeldValues?
   }
@@ -134,7 +134,7 @@ extension UnsettledValues {
   private static let byteLimit = 1 << 40
 }
 
-extension InboundNumbering {
+extension ChannelNumbering {
   fileprivate var isPossible: Bool {
     (1...PublisherEntry.maximumNameBytes).contains(name.count) && (1...PublisherEntry.numberLimit).contains(next)
   }

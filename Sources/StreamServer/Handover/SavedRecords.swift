@@ -228,7 +228,7 @@ extension UnsettledValues {
   }
 }
 
-extension InboundNumbering: TaggedRecord {
+extension ChannelNumbering: TaggedRecord {
   init() { self.init(name: [], next: 0, demand: 0, confirmed: 0) }
 
   package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {

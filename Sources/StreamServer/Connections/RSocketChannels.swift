@@ -4,7 +4,7 @@ import RSocket
 import Reactive
 
 /// The numbers of a named publisher's values, and its credit for confirmations.
-struct InboundNumbering: Sendable, Equatable {
+struct ChannelNumbering: Sendable, Equatable {
   var name: [UInt8]
   /// The number of the next value.
   var next: UInt64
@@ -22,7 +22,7 @@ struct InboundNumbering: Sendable, Equatable {
 }
 
 /// One REQUEST_CHANNEL: its received values, and its credit.
-final class InboundChannel: @unchecked Sendable {  // confined to its connection's loop
+final class RSocketChannel: @unchecked Sendable {  // confined to its connection's loop
   let id: StreamID
   /// The publication, with the values of the current read.
   let publication: Publication
@@ -34,12 +34,12 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   private(set) var credit = 0
   private var receivedCount = 0
   /// For a named publisher: its next number, and its credit for confirmations.
-  private(set) var named: InboundNumbering?
+  private(set) var named: ChannelNumbering?
   /// The bytes of its largest value since the last grant, and before it. The latter number decays.
   private var largestBytes = 0
   private var formerLargestBytes = 0
 
-  init(id: StreamID, _ publication: Publication, _ named: InboundNumbering?) {
+  init(id: StreamID, _ publication: Publication, _ named: ChannelNumbering?) {
     (self.id, self.publication, self.named) = (id, publication, named)
     if named != nil { receivedCount = 1 }  // its request carries no value
   }
@@ -111,7 +111,7 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
   func complete() { isComplete = true }
 
   /// Restores the credit and the numbering of a channel from another process.
-  func restore(credit: Int, _ named: InboundNumbering?) {
+  func restore(credit: Int, _ named: ChannelNumbering?) {
     (self.credit, self.named) = (credit, named)
     receivedCount = max(receivedCount, PublishWindow.firstValues)
   }
@@ -136,12 +136,12 @@ final class InboundChannel: @unchecked Sendable {  // confined to its connection
 /// The publishing requests of one connection.
 ///
 /// The values of one read are gathered, and passed to each publish source as one batch.
-final class InboundChannels: @unchecked Sendable {  // confined to its connection's loop
+final class RSocketChannels: @unchecked Sendable {  // confined to its connection's loop
   /// The speaker that owns this value.
   private let speaker: RSocketSpeaker
-  private var channels: [StreamID: InboundChannel] = [:]
+  private var channels: [StreamID: RSocketChannel] = [:]
   /// The channels with values of the current read.
-  private var arriving: [InboundChannel] = []
+  private var arriving: [RSocketChannel] = []
   /// The fire-and-forget values of the current read, by stream.
   private var unconfirmed: [(stream: ServedStream, publishSource: PublishSource, values: EventBatch)] = []
   /// The value that is examined in slices. No other input is processed before it.
@@ -230,7 +230,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       return speaker.sendFailure(
         RequestID(id), .init(.invalidRequest, "the request of a named publisher must have no data"))
     }
-    let numbering = InboundNumbering(
+    let numbering = ChannelNumbering(
       name: publisher.name, next: publisher.firstNumber, demand: demand, confirmed: .max)
     guard let channel = join(id, to: stream, publishSource, numbering) else { return }
     arriving.append(channel)
@@ -239,9 +239,9 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
 
   /// - Parameter numbering: the numbers of a named publisher, from its request.
   private func join(
-    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ numbering: InboundNumbering? = nil,
+    _ id: StreamID, to stream: ServedStream, _ publishSource: PublishSource, _ numbering: ChannelNumbering? = nil,
     isRestored: Bool = false, unsettled: UnsettledValues = .init()
-  ) -> InboundChannel? {
+  ) -> RSocketChannel? {
     let wake: @Sendable () -> Void = { [self, worker] in
       worker.loop.execute {
         publishSource.deliver()
@@ -272,7 +272,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
       end(id, error, of: stream)
       return nil
     }
-    let channel = InboundChannel(id: id, Publication(stream, publishSource, queue), named)
+    let channel = RSocketChannel(id: id, Publication(stream, publishSource, queue), named)
     channels[id] = channel
     return channel
   }
@@ -396,7 +396,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
     _ = connection.flush()
   }
 
-  private func answer(_ channel: InboundChannel, _ standing: PublishSource.PublishStatus) {
+  private func answer(_ channel: RSocketChannel, _ standing: PublishSource.PublishStatus) {
     heldBytes += standing.heldBytes - channel.heldBytes
     channel.heldBytes = standing.heldBytes
     excessBytes += standing.excessBytes - channel.excessBytes
@@ -506,7 +506,7 @@ final class InboundChannels: @unchecked Sendable {  // confined to its connectio
   /// The ids of the channels without a reply, sorted.
   var ids: [StreamID] { channels.keys.sorted() }
 
-  private func forget(_ channel: InboundChannel) {
+  private func forget(_ channel: RSocketChannel) {
     channels[channel.id] = nil
     heldBytes -= channel.heldBytes
     excessBytes -= channel.excessBytes
