@@ -23,30 +23,30 @@ extension EventLog {
     }
     self.init(
       formatting: region, name: name, limits: limits, hasChecksums: false,
-      state: LogState(startingAt: firstID ?? clock()), followsFleet: followsFleet, clock: clock)
+      extent: LogExtent(startingAt: firstID ?? clock()), followsFleet: followsFleet, clock: clock)
   }
 
   /// - Parameters:
   ///   - region: zeroed, of the size that the limits require.
-  ///   - followsFleet: as above, with the first position of `state`.
+  ///   - followsFleet: as above, with the first position of `extent`.
   convenience init(
-    formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, state: LogState,
+    formatting region: MappedRegion, name: String, limits: Limits, hasChecksums: Bool, extent: LogExtent,
     followsFleet: Bool = false, clock: @escaping () -> UInt64 = EventLoop.wallClock,
     didGrow: (@Sendable () -> Void)? = nil
   ) {
-    let firstOwnID = state.first
-    let state = followsFleet ? LogState(startingAt: 1, boot: state.boot) : state
+    let firstOwnID = extent.first
+    let extent = followsFleet ? LogExtent(startingAt: 1, boot: extent.boot) : extent
     let layout = unsafe LogLayout(
       formatting: region.bytes, name: name, slots: LogLayout.slots(for: limits.events), ringBytes: limits.bytes,
-      hasChecksums: hasChecksums, state: state, keyed: limits.state)
-    let keyed = limits.state.flatMap { KeyedState.empty(layout, $0, begin: state.end) }
-    keyed?.use(upTo: state.end)
+      hasChecksums: hasChecksums, extent: extent, keyed: limits.state)
+    let keyed = limits.state.flatMap { KeyedState.empty(layout, $0, begin: extent.end) }
+    keyed?.use(upTo: extent.end)
     if followsFleet {
       var note = layout.fleetNote
-      note?.write([], end: state.end)
+      note?.write([], end: extent.end)
     }
     self.init(
-      layout, state, keyed, limits: limits, owner: region, firstOwnID: firstOwnID, clock: clock, didGrow: didGrow)
+      layout, extent, keyed, limits: limits, owner: region, firstOwnID: firstOwnID, clock: clock, didGrow: didGrow)
   }
 
   /// A log in memory with the newest events of another that fit.
@@ -82,9 +82,9 @@ extension EventLog {
 extension LogLayout {
   /// Records that ids after its last one may be assigned elsewhere: the log counts as truncated from now on.
   fileprivate func leaveBehind() {
-    guard var state = try? state() else { return }
-    (state.boot, state.isClosed) = (.unknown, false)
-    write(state)
+    guard var extent = try? extent() else { return }
+    (extent.boot, extent.isClosed) = (.unknown, false)
+    write(extent)
   }
 }
 
@@ -96,7 +96,7 @@ public struct LogRemains {
   public let isSalvaged: Bool
   let region: MappedRegion
   let layout: LogLayout
-  private let state: LogState
+  private let extent: LogExtent
   private let firstOwnID: UInt64
 
   /// An intact log in memory.
@@ -109,7 +109,7 @@ public struct LogRemains {
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of a log") }
     let layout = try unsafe LogLayout(reading: region.bytes)
     (stream, isSalvaged, self.region, self.layout, firstOwnID) = (layout.name, false, region, layout, 0)
-    state = try layout.intactState(progress: progress)
+    extent = try layout.intactExtent(progress: progress)
   }
 
   /// A log in a file.
@@ -124,22 +124,22 @@ public struct LogRemains {
     let layout = try unsafe LogLayout(reading: region.bytes)
     guard layout.hasChecksums else { throw LogRefusal("its events have no checksums") }
     (stream, self.region, self.layout, firstOwnID) = (layout.name, region, layout, time)
-    let state = try layout.state()
-    if state.isClosed || state.boot == boot, let intact = try? layout.intactState(progress: progress) {
-      (self.state, isSalvaged) = (intact, false)
+    let extent = try layout.extent()
+    if extent.isClosed || extent.boot == boot, let intact = try? layout.intactExtent(progress: progress) {
+      (self.extent, isSalvaged) = (intact, false)
     } else {
-      (self.state, isSalvaged) = (layout.salvagedState(state, at: time, progress: progress), true)
+      (self.extent, isSalvaged) = (layout.salvagedExtent(extent, at: time, progress: progress), true)
     }
   }
 
   /// The next event's id.
-  public var endPosition: UInt64 { state.end }
+  public var endPosition: UInt64 { extent.end }
 
   /// The end of the stored events: below `endPosition` where ids continue after a gap.
-  public var eventsEnd: UInt64 { state.salvagedEnd ?? state.end }
+  public var eventsEnd: UInt64 { extent.salvagedEnd ?? extent.end }
 
   /// The number of stored events.
-  public var count: UInt64 { state.count }
+  public var count: UInt64 { extent.count }
 
   /// Whether its events have the ids of a fleet.
   public var followsFleet: Bool { layout.fleetNote?.exists ?? false }
@@ -151,26 +151,26 @@ public struct LogRemains {
   ///
   /// - Precondition: the limits fit.
   public func log(limits: EventLog.Limits, progress: () -> Void = {}) -> EventLog {
-    var state = state
-    let keyed = KeyedState.restored(layout, &state, limits.state, progress: progress)
-    return EventLog(layout, state, keyed, limits: limits, owner: region)
+    var extent = extent
+    let keyed = KeyedState.restored(layout, &extent, limits.state, progress: progress)
+    return EventLog(layout, extent, keyed, limits: limits, owner: region)
   }
 
   /// The log, continued in the same file; the remains cannot be used afterwards.
   func log(
     limits: EventLog.Limits, boot: BootID?, progress: () -> Void = {}, didGrow: @escaping @Sendable () -> Void
   ) throws(LogRefusal) -> EventLog {
-    var state = state
-    // This precedes writing the state: until the state is written, the next process repeats this.
-    let keyed = KeyedState.restored(layout, &state, limits.state, progress: progress)
-    if state.isClosed || isSalvaged || state.boot != boot {
-      state.boot = boot ?? .unknown
-      state.isClosed = false
-      // Restored before the state is written: the new state does not record how far events are complete.
+    var extent = extent
+    // This precedes writing the extent: until the extent is written, the next process repeats this.
+    let keyed = KeyedState.restored(layout, &extent, limits.state, progress: progress)
+    if extent.isClosed || isSalvaged || extent.boot != boot {
+      extent.boot = boot ?? .unknown
+      extent.isClosed = false
+      // Restored before the extent is written: the new extent does not record how far events are complete.
       var note = layout.checkpointNote
-      _ = note?.restore(upTo: state.salvagedEnd ?? state.end)
-      _ = layout.restoredFleetNote(state)
-      layout.write(state)
+      _ = note?.restore(upTo: extent.salvagedEnd ?? extent.end)
+      _ = layout.restoredFleetNote(extent)
+      layout.write(extent)
       // The sync precedes the first assigned id: otherwise the file could state that no id was assigned.
       let code = region.sync()
       guard code == 0 else {
@@ -179,7 +179,7 @@ public struct LogRemains {
     }
     if keyed?.durable?.end == 0 { try noteFirstMark(keyed) }
     region.marks = keyed?.marks
-    return EventLog(layout, state, keyed, limits: limits, owner: region, firstOwnID: firstOwnID, didGrow: didGrow)
+    return EventLog(layout, extent, keyed, limits: limits, owner: region, firstOwnID: firstOwnID, didGrow: didGrow)
   }
 
   /// Until the disk has a mark, a power failure loses the state.
@@ -196,14 +196,16 @@ public struct LogRemains {
   /// False for the logs of a fleet, which repeats lost events.
   public func hasEvents(lackedBy other: LogRemains) -> Bool {
     guard count > 0, !followsFleet else { return false }
-    let newest = state.salvagedEnd ?? (state.holeEnd == state.end ? state.holeStart : state.end)
+    let newest = extent.salvagedEnd ?? (extent.holeEnd == extent.end ? extent.holeStart : extent.end)
     return !other.hasAssigned(newest - 1, at: layout.time(at: layout.offset(of: newest - 1)))
   }
 
   /// Whether the log has assigned an id; of an event that it has, also the time is compared.
   private func hasAssigned(_ id: UInt64, at time: UInt64) -> Bool {
-    guard id >= state.historyStart, id < state.end, id < state.holeStart || id >= state.holeEnd else { return false }
-    return id < state.first || layout.time(at: layout.offset(of: id)) == time
+    guard id >= extent.historyStart, id < extent.end, id < extent.holeStart || id >= extent.holeEnd else {
+      return false
+    }
+    return id < extent.first || layout.time(at: layout.offset(of: id)) == time
   }
 
   /// As `EventLog.leaveBehind()`, for remains in a file.
@@ -215,7 +217,7 @@ public struct LogRemains {
   /// A read-only log, from which another takes over; must not be appended to.
   public func log() -> EventLog {
     EventLog(
-      layout, state, KeyedState.read(layout, state),
+      layout, extent, KeyedState.read(layout, extent),
       limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region, firstOwnID: firstOwnID)
   }
 }

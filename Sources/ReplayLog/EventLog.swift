@@ -141,13 +141,13 @@ public final class EventLog {
   /// Continues a region's content, which was completely checked.
   ///
   /// - Parameters:
-  ///   - state: the state in the region.
+  ///   - extent: the extent in the region.
   ///   - keyed: the newest event of each key.
   ///   - owner: keeps the region mapped.
   ///   - firstOwnID: in a log that follows a fleet, the least id of an event without a stamp.
   ///   - didGrow: called after an append to the shared log that uses this storage, outside of every lock.
   init(
-    _ layout: LogLayout, _ state: LogState, _ keyed: KeyedState? = nil, limits: Limits, owner: AnyObject,
+    _ layout: LogLayout, _ extent: LogExtent, _ keyed: KeyedState? = nil, limits: Limits, owner: AnyObject,
     firstOwnID: UInt64 = 0,
     clock: @escaping () -> UInt64 = EventLoop.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
@@ -159,17 +159,17 @@ public final class EventLog {
     self.firstOwnID = firstOwnID
     self.clock = clock
     self.didGrow = didGrow
-    boot = state.boot
+    boot = extent.boot
     positions = layout.positions()
     usedBytes = limits.bytes
-    (firstPosition, endPosition) = (state.first, state.end)
-    (holeStart, holeEnd) = (state.holeStart, state.holeEnd)
-    (committedEnd, countStart) = (state.end, state.end)
+    (firstPosition, endPosition) = (extent.first, extent.end)
+    (holeStart, holeEnd) = (extent.holeStart, extent.holeEnd)
+    (committedEnd, countStart) = (extent.end, extent.end)
     checkpointNote = layout.checkpointNote
-    checkpoint = checkpointNote?.restore(upTo: state.salvagedEnd ?? state.end).flatMap { Checkpoint($0) }
-    (fleetNote, fleetBytes) = layout.restoredFleetNote(state)
-    historyStart = state.historyStart
-    guard state.count > 0 else { return }
+    checkpoint = checkpointNote?.restore(upTo: extent.salvagedEnd ?? extent.end).flatMap { Checkpoint($0) }
+    (fleetNote, fleetBytes) = layout.restoredFleetNote(extent)
+    historyStart = extent.historyStart
+    guard extent.count > 0 else { return }
     let newest = position(ofLast: 1)
     newestID = newest
     var next = firstPosition
@@ -178,7 +178,7 @@ public final class EventLog {
       next = following(next)
     }
     nextOffset = layout.offset(of: newest) + LogLayout.recordBytes(for: layout.dataBytes(at: layout.offset(of: newest)))
-    if state.count > limits.events { drop(to: position(ofLast: UInt64(limits.events))) }
+    if extent.count > limits.events { drop(to: position(ofLast: UInt64(limits.events))) }
   }
 
   /// Calls `reserve` now, and whenever half of a reservation is used.
@@ -349,7 +349,7 @@ public final class EventLog {
   /// - Returns: whether the id was set.
   public func begin(at position: UInt64) -> Bool {
     guard firstPosition == endPosition, position > endPosition, position < Self.idLimit else { return false }
-    layout.write(LogState(startingAt: position, boot: boot))
+    layout.write(LogExtent(startingAt: position, boot: boot))
     positions = layout.positions()
     countStart += position - endPosition
     (firstPosition, endPosition, committedEnd) = (position, position, position)
@@ -459,12 +459,12 @@ public final class EventLog {
     mirror?.logDidGrow(self)
   }
 
-  /// Writes the whole state as one.
+  /// Writes the whole extent as one.
   @inline(never) private func writeState(isClosed: Bool = false) {
-    var state = LogState(startingAt: firstPosition, boot: boot)
-    (state.end, state.holeStart, state.holeEnd, state.isClosed) = (endPosition, holeStart, holeEnd, isClosed)
-    state.historyStart = historyStart
-    layout.write(state)
+    var extent = LogExtent(startingAt: firstPosition, boot: boot)
+    (extent.end, extent.holeStart, extent.holeEnd, extent.isClosed) = (endPosition, holeStart, holeEnd, isClosed)
+    extent.historyStart = historyStart
+    layout.write(extent)
     positions = layout.positions()
     hasNewHole = false
   }

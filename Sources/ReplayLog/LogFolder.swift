@@ -174,7 +174,7 @@ import Synchronization
     guard let region = MappedRegion(adopting: descriptor) else { throw Self.outOfReach("its file cannot be mapped") }
     let log = EventLog(
       formatting: region, name: stream, limits: limits, hasChecksums: true,
-      state: LogState(startingAt: firstID(of: stream), boot: boot ?? .unknown), followsFleet: followsFleet,
+      extent: LogExtent(startingAt: firstID(of: stream), boot: boot ?? .unknown), followsFleet: followsFleet,
       didGrow: sync(region, of: stream))
     if let other { log.takeOver(other) }
     log.state?.noteFirstMark(log.layout)

@@ -7,15 +7,15 @@ import Synchronization
 // A region, version 3 or 4 (host byte order unless stated otherwise):
 //
 //     0     header: u64 magic, u32 version, u32 flags (1: records have checksums), u64 slots, u64 bytes of the ring,
-//           u64 which of two states is active, u32 checksum of the preceding fields, of the name and, in version 4, of
+//           u64 which of two extents is active, u32 checksum of the preceding fields, of the name and, in version 4, of
 //           the fields that follow; u32 0; of version 4: u32 0, u32 entries of the state's table, u64 bytes of its heap
-//     64    state 0: u64 first position, u64 end position, u64 start and u64 end of the hole, 16 bytes boot,
+//     64    extent 0: u64 first position, u64 end position, u64 start and u64 end of the hole, 16 bytes boot,
 //           u32 whether the log was closed, u32 checksum of all fields but the first two
-//     128   state 1
+//     128   extent 1
 //     512   the stream's name: u8 count, bytes
-//     1088  copy of state 0's two positions; then its history: u64 first position from which on every position,
+//     1088  copy of extent 0's two positions; then its history: u64 first position from which on every position,
 //          except in the hole, was assigned to an event, u32 checksum of it
-//     1152  the same for state 1
+//     1152  the same for extent 1
 //     4096  index: a slot for each position modulo the slots, a power of two: its record's offset in the ring (u64)
 //     …     ring: records, each in one piece, aligned to 8
 //           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
@@ -33,7 +33,7 @@ import Synchronization
 // slot, are complete before the end position covers them. The next record's place follows from the last one. The end
 // position covers all events of a batch at once, with their notes, unless the batch exceeds the ring. Each of the two
 // positions has a copy, which is written first: where they differ, after a kill between the two writes or by damage,
-// the copy that covers more existing events is used. The rest of a state changes as one: the inactive state is
+// the copy that covers more existing events is used. The rest of an extent changes as one: the inactive extent is
 // written, then made active.
 //
 // A power failure leaves any mixture of old and new pages. Order does not help then, so a file's records carry
@@ -48,8 +48,8 @@ import Synchronization
   private static let version: UInt32 = 3
   private static let versionWithState: UInt32 = 4
   private static let oldestVersion: UInt32 = 2
-  private static let stateOffset = 64
-  private static let stateBytes = 64
+  private static let extentOffset = 64
+  private static let extentBytes = 64
   /// The distance from a state's positions to their copies.
   private static let copyDistance = 1024
   private static let nameOffset = 512
@@ -122,7 +122,7 @@ import Synchronization
   ///   - name: at most 255 bytes of it are stored.
   init(
     formatting bytes: UnsafeMutableRawBufferPointer, name: String, slots: Int, ringBytes: Int, hasChecksums: Bool,
-    state: LogState, keyed: KeyedState.Settings? = nil
+    extent: LogExtent, keyed: KeyedState.Settings? = nil
   ) {
     let area = keyed.map { (entries: $0.entries, heapBytes: $0.heapBytes) }
     unsafe self.init(
@@ -138,7 +138,7 @@ import Synchronization
     }
     if let keyed {
       var note = stateArea?.description
-      note?.write(StateDescription(keyDigest: keyed.keyDigest, begin: state.first).bytes, end: state.first)
+      note?.write(StateDescription(keyDigest: keyed.keyDigest, begin: extent.first).bytes, end: extent.first)
     }
     unsafe header.storeBytes(of: hasChecksums ? 1 : 0, toByteOffset: 12, as: UInt32.self)
     unsafe header.storeBytes(of: UInt64(slots), toByteOffset: 16, as: UInt64.self)
@@ -146,7 +146,7 @@ import Synchronization
     let name = Array(name.utf8.prefix(255))
     unsafe header.storeBytes(of: UInt8(name.count), toByteOffset: Self.nameOffset, as: UInt8.self)
     unsafe (header + Self.nameOffset + 1).copyMemory(from: name, byteCount: name.count)
-    write(state)
+    write(extent)
     unsafe header.storeBytes(of: Self.magic, as: UInt64.self)
     unsafe header.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
   }
@@ -220,13 +220,13 @@ import Synchronization
   var fleetNote: LogNote? { unsafe isCurrent ? .fleet(inAreaAt: ring + ringBytes) : nil }
 
   /// The fleet's position, as far as the events that it belongs to are complete.
-  func restoredFleetNote(_ state: LogState) -> (LogNote?, [UInt8]?) {
+  func restoredFleetNote(_ extent: LogExtent) -> (LogNote?, [UInt8]?) {
     guard var note = fleetNote else { return (nil, nil) }
-    let bytes = state.salvagedEnd.map { note.restoreOrEmpty(upTo: $0) } ?? note.restore(upTo: state.end)
+    let bytes = extent.salvagedEnd.map { note.restoreOrEmpty(upTo: $0) } ?? note.restore(upTo: extent.end)
     return (note, bytes)
   }
 
-  /// A digest of the whole header, with the states. Each process that continues a log in a file changes it.
+  /// A digest of the whole header, with the extents. Each process that continues a log in a file changes it.
   var headerDigest: UInt32 { unsafe crc32c(bytes.baseAddress, Self.headerBytes) }
 
   /// - Returns: nil if the file cannot be read.
@@ -242,13 +242,13 @@ import Synchronization
   private func headerChecksum() -> UInt32 {
     var parts = unsafe Array(bytes[..<32])
     unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
-    if stateArea != nil { unsafe parts += bytes[48..<Self.stateOffset] }
+    if stateArea != nil { unsafe parts += bytes[48..<Self.extentOffset] }
     return unsafe crc32c(parts, parts.count)
   }
 }
 
-/// The state in a log's header.
-struct LogState: Equatable {
+/// Which positions a log has, and what its header says besides.
+struct LogExtent: Equatable {
   /// As in `EventLog`.
   var first, end: UInt64
   /// See `EventLog`; both 0 without a hole. After a power failure the length is a multiple of the slots, so that all
@@ -263,7 +263,7 @@ struct LogState: Equatable {
   /// The end of the events that are known to be complete, if below `end`; not in the header.
   var salvagedEnd: UInt64?
 
-  /// The state of a log without events.
+  /// The extent of a log without events.
   init(startingAt first: UInt64, boot: BootID = .unknown) {
     (self.first, end, historyStart, self.boot) = (first, first, first, boot)
   }
@@ -311,77 +311,77 @@ public struct LogRefusal: Error, Equatable, CustomStringConvertible {
   }
 }
 
-// MARK: - The state
+// MARK: - The extent
 
 extension LogLayout {
-  private var stateInForce: Atomic<UInt64>.Pointer { unsafe atomic(at: 32) }
+  private var extentInForce: Atomic<UInt64>.Pointer { unsafe atomic(at: 32) }
 
   private func atomic(at offset: Int) -> Atomic<UInt64>.Pointer {
     unsafe (bytes.baseAddress! + offset).assumingMemoryBound(to: Atomic<UInt64>.self)
   }
 
-  private func offset(ofState number: UInt64) -> Int { Self.stateOffset + Int(number & 1) * Self.stateBytes }
+  private func offset(ofExtent number: UInt64) -> Int { Self.extentOffset + Int(number & 1) * Self.extentBytes }
 
-  /// The active state's positions, valid until the next state is written.
+  /// The active extent's positions, valid until the next extent is written.
   func positions() -> LogPositions {
-    let offset = unsafe offset(ofState: stateInForce.pointee.load(ordering: .relaxed))
+    let offset = unsafe offset(ofExtent: extentInForce.pointee.load(ordering: .relaxed))
     let copy = offset + Self.copyDistance
     return unsafe LogPositions(
       first: atomic(at: offset), end: atomic(at: offset + 8),
       firstCopy: atomic(at: copy), endCopy: atomic(at: copy + 8))
   }
 
-  /// Replaces the state. A kill during the call leaves either the old state or the new one.
-  func write(_ state: LogState) {
-    let number = unsafe stateInForce.pointee.load(ordering: .relaxed) ^ 1
-    let place = unsafe bytes.baseAddress! + offset(ofState: number)
-    let words = [state.first, state.end, state.holeStart, state.holeEnd, state.boot.high, state.boot.low]
+  /// Replaces the extent. A kill during the call leaves either the old extent or the new one.
+  func write(_ extent: LogExtent) {
+    let number = unsafe extentInForce.pointee.load(ordering: .relaxed) ^ 1
+    let place = unsafe bytes.baseAddress! + offset(ofExtent: number)
+    let words = [extent.first, extent.end, extent.holeStart, extent.holeEnd, extent.boot.high, extent.boot.low]
     unsafe place.copyMemory(from: words, byteCount: 48)
     let copy = unsafe place + Self.copyDistance
     unsafe copy.copyMemory(from: words, byteCount: 16)
-    unsafe copy.storeBytes(of: state.historyStart, toByteOffset: 16, as: UInt64.self)
+    unsafe copy.storeBytes(of: extent.historyStart, toByteOffset: 16, as: UInt64.self)
     unsafe copy.storeBytes(of: crc32c(copy + 16, 8), toByteOffset: 24, as: UInt32.self)
-    unsafe place.storeBytes(of: state.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
+    unsafe place.storeBytes(of: extent.isClosed ? 1 : 0, toByteOffset: 48, as: UInt32.self)
     unsafe place.storeBytes(of: crc32c(place + 16, 36), toByteOffset: 52, as: UInt32.self)
-    unsafe stateInForce.pointee.store(number, ordering: .releasing)
+    unsafe extentInForce.pointee.store(number, ordering: .releasing)
   }
 
-  /// - Throws: when the state is invalid.
-  func state() throws(LogRefusal) -> LogState {
-    let place = unsafe bytes.baseAddress! + offset(ofState: stateInForce.pointee.load(ordering: .acquiring))
+  /// - Throws: when the extent is invalid.
+  func extent() throws(LogRefusal) -> LogExtent {
+    let place = unsafe bytes.baseAddress! + offset(ofExtent: extentInForce.pointee.load(ordering: .acquiring))
     func word(_ index: Int) -> UInt64 { unsafe place.load(fromByteOffset: index * 8, as: UInt64.self) }
-    var state = LogState(startingAt: word(0), boot: BootID(high: word(4), low: word(5)))
-    (state.end, state.holeStart, state.holeEnd) = (word(1), word(2), word(3))
-    state.isClosed = unsafe place.load(fromByteOffset: 48, as: UInt32.self) != 0
+    var extent = LogExtent(startingAt: word(0), boot: BootID(high: word(4), low: word(5)))
+    (extent.end, extent.holeStart, extent.holeEnd) = (word(1), word(2), word(3))
+    extent.isClosed = unsafe place.load(fromByteOffset: 48, as: UInt32.self) != 0
     guard unsafe place.load(fromByteOffset: 52, as: UInt32.self) == crc32c(place + 16, 36) else {
       throw LogRefusal("its header is damaged")
     }
     if isCurrent {
       let copy = unsafe place + Self.copyDistance
-      let first = unsafe [state.first, copy.load(as: UInt64.self)].sorted()
-      let end = unsafe [state.end, copy.load(fromByteOffset: 8, as: UInt64.self)].sorted()
-      state.end = hasRecords(in: end[0]..<end[1], state) ? end[1] : end[0]
-      state.first = first[1] > state.end || hasRecords(in: first[0]..<first[1], state) ? first[0] : first[1]
+      let first = unsafe [extent.first, copy.load(as: UInt64.self)].sorted()
+      let end = unsafe [extent.end, copy.load(fromByteOffset: 8, as: UInt64.self)].sorted()
+      extent.end = hasRecords(in: end[0]..<end[1], extent) ? end[1] : end[0]
+      extent.first = first[1] > extent.end || hasRecords(in: first[0]..<first[1], extent) ? first[0] : first[1]
     }
-    state.historyStart = unsafe historyStart(besideStateAt: place) ?? state.first
+    extent.historyStart = unsafe historyStart(besideExtentAt: place) ?? extent.first
     // The hole is removed when all stored events lie after it.
-    if state.first >= state.holeEnd {
-      state.historyStart = max(state.historyStart, state.holeEnd)
-      (state.holeStart, state.holeEnd) = (0, 0)
+    if extent.first >= extent.holeEnd {
+      extent.historyStart = max(extent.historyStart, extent.holeEnd)
+      (extent.holeStart, extent.holeEnd) = (0, 0)
     }
-    state.historyStart = min(state.historyStart, state.first)
-    guard state.first <= state.end, state.end < Self.idLimit,
-      state.holeEnd == 0
-        || state.first < state.holeStart && state.holeStart < state.holeEnd && state.holeEnd <= state.end,
-      state.fits(UInt64(slots))
+    extent.historyStart = min(extent.historyStart, extent.first)
+    guard extent.first <= extent.end, extent.end < Self.idLimit,
+      extent.holeEnd == 0
+        || extent.first < extent.holeStart && extent.holeStart < extent.holeEnd && extent.holeEnd <= extent.end,
+      extent.fits(UInt64(slots))
     else { throw LogRefusal("its positions are impossible") }
-    return state
+    return extent
   }
 }
 
 extension LogLayout {
   /// - Returns: nil if it was never written, or is damaged.
-  private func historyStart(besideStateAt place: UnsafeMutableRawPointer) -> UInt64? {
+  private func historyStart(besideExtentAt place: UnsafeMutableRawPointer) -> UInt64? {
     let copy = unsafe place + Self.copyDistance
     guard isCurrent, unsafe copy.load(fromByteOffset: 24, as: UInt32.self) == crc32c(copy + 16, 8) else { return nil }
     return unsafe copy.load(fromByteOffset: 16, as: UInt64.self)
@@ -462,7 +462,7 @@ extension LogLayout {
 
   /// Whether each position of a range, except in the hole, has its intact record.
   /// - Complexity: O(records), and at most O(slots).
-  private func hasRecords(in range: Range<UInt64>, _ state: LogState) -> Bool {
+  private func hasRecords(in range: Range<UInt64>, _ extent: LogExtent) -> Bool {
     guard range.upperBound < Self.idLimit else { return false }
     var (position, left) = (range.lowerBound, slots)
     while position < range.upperBound {
@@ -471,7 +471,7 @@ extension LogLayout {
       else { return false }
       left -= 1
       position += 1
-      if position == state.holeStart { position = max(position, state.holeEnd) }
+      if position == extent.holeStart { position = max(position, extent.holeEnd) }
     }
     return true
   }

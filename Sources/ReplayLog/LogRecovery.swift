@@ -1,48 +1,48 @@
 // Recovery of a region. Everything is checked before use: bytes from a disk may be arbitrary.
 
 extension LogLayout {
-  /// The stored state, if all its events are valid: each record in its slot, in order, without overlap, and with a
+  /// The stored extent, if all its events are valid: each record in its slot, in order, without overlap, and with a
   /// valid checksum if there are checksums.
   /// - Parameter progress: called about once per MiB.
   /// - Throws: the error.
   /// - Complexity: O(stored events), and their bytes where there are checksums.
-  func intactState(progress: () -> Void = {}) throws(LogRefusal) -> LogState {
-    let state = try state()
+  func intactExtent(progress: () -> Void = {}) throws(LogRefusal) -> LogExtent {
+    let extent = try extent()
     var run = RecordRun()
     var steps = Steps()
-    var position = state.first
-    while position < state.end {
+    var position = extent.first
+    while position < extent.end {
       guard let (offset, byteCount) = candidate(inSlot: slot(of: position)), id(at: offset) == position,
         run.takes(offset, byteCount), isIntact(at: offset)
       else { throw LogRefusal("event \(position) is damaged") }
       if steps.take(byteCount) { progress() }
       position += 1
-      if position == state.holeStart { position = state.holeEnd }
+      if position == extent.holeStart { position = extent.holeEnd }
     }
-    return state
+    return extent
   }
 
-  /// The state after a partial write: the longest run of intact records without a gap in their ids, the newest of
+  /// The extent after a partial write: the longest run of intact records without a gap in their ids, the newest of
   /// equally long ones. Ids continue after a hole, above any that were assigned. In a log that follows a fleet they
   /// continue after the last event: the lost events come again, with their ids.
   ///
   /// - Parameters:
-  ///   - state: from the header; its end may be older or newer than the records.
+  ///   - extent: from the header; its end may be older or newer than the records.
   ///   - time: microseconds since the Unix epoch: no id was higher.
   ///   - progress: called about once per MiB.
   /// - Complexity: O(slots), and the bytes of the records.
-  func salvagedState(_ state: LogState, at time: UInt64, progress: () -> Void = {}) -> LogState {
+  func salvagedExtent(_ extent: LogExtent, at time: UInt64, progress: () -> Void = {}) -> LogExtent {
     var steps = Steps()
     let found = (0..<slots).compactMap { slot -> (id: UInt64, offset: Int, byteCount: Int)? in
       guard let (offset, byteCount) = candidate(inSlot: slot) else { return nil }
       if steps.take(byteCount) { progress() }
       let id = id(at: offset)
-      let isInHole = id >= state.holeStart && id < state.holeEnd
-      guard id >= state.first, id < Self.idLimit, !isInHole, isIntact(at: offset) else { return nil }
+      let isInHole = id >= extent.holeStart && id < extent.holeEnd
+      guard id >= extent.first, id < Self.idLimit, !isInHole, isIntact(at: offset) else { return nil }
       return (id, offset, byteCount)
     }.sorted { $0.id < $1.id }
     // Only the newer of two holes can be recorded.
-    let newer = found.drop { $0.id < state.holeEnd }
+    let newer = found.drop { $0.id < extent.holeEnd }
     let records = newer.isEmpty ? found[...] : newer
 
     var best = records.prefix(0)
@@ -60,17 +60,17 @@ extension LogLayout {
     }
 
     let highest = found.last.map { $0.id + 1 } ?? 0
-    let next = min(max(time, state.end, highest), Self.idLimit - UInt64(slots) - 1)
+    let next = min(max(time, extent.end, highest), Self.idLimit - UInt64(slots) - 1)
     let followsFleet = fleetNote?.exists ?? false
     guard let first = best.first?.id, let last = best.last?.id else {
-      var empty = LogState(startingAt: followsFleet ? state.first : next)
-      empty.salvagedEnd = state.first
+      var empty = LogExtent(startingAt: followsFleet ? extent.first : next)
+      empty.salvagedEnd = extent.first
       return empty
     }
-    var salvaged = LogState(startingAt: first)
+    var salvaged = LogExtent(startingAt: first)
     // A header that is older than the events may belong to another history.
-    if first <= state.end { salvaged.historyStart = state.historyStart }
-    if first >= state.holeEnd { salvaged.historyStart = max(salvaged.historyStart, state.holeEnd) }
+    if first <= extent.end { salvaged.historyStart = extent.historyStart }
+    if first >= extent.holeEnd { salvaged.historyStart = max(salvaged.historyStart, extent.holeEnd) }
     salvaged.salvagedEnd = last + 1
     salvaged.end = last + 1
     guard !followsFleet else { return salvaged }

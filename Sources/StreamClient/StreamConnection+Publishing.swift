@@ -66,29 +66,29 @@ extension StreamConnection {
   private func publish<S: AsyncSequence>(
     _ values: S, to name: String, as publisher: PublisherName?, bytes: (S.Element) -> [UInt8]
   ) async throws(StreamError) where S.Failure == Never {
-    let feed = SinkFeed()
-    let sink = sink(to: name, as: publisher) { feed.finish($0) }
-    sink.receive(subscription: feed)
+    let demand = SinkDemand()
+    let sink = sink(to: name, as: publisher) { demand.finish($0) }
+    sink.receive(subscription: demand)
     let completion = await withTaskCancellationHandler {
       var iterator = values.makeAsyncIterator()
-      while await feed.waitForDemand() {
+      while await demand.take() {
         guard let value = await iterator.next(isolation: #isolation) else {
           sink.receive(completion: .finished)
           break
         }
         _ = sink.receive(bytes(value))
       }
-      return await feed.completion()
+      return await demand.completion()
     } onCancel: {
       sink.cancel()
-      feed.finish(.failure(.canceled("the task was cancelled")))
+      demand.finish(.failure(.canceled("the task was cancelled")))
     }
     if case .failure(let error) = completion { throw error }
   }
 }
 
 /// The demand of a sink, which a task awaits.
-private final class SinkFeed: Subscription, Sendable {
+private final class SinkDemand: Subscription, Sendable {
   private struct State {
     var demand = Subscribers.Demand.none
     var completion: Subscribers.Completion<StreamError>?
@@ -116,7 +116,7 @@ private final class SinkFeed: Subscription, Sendable {
   }
 
   /// - Returns: true if a value is requested, which counts as delivered from then on; false after the end.
-  func waitForDemand() async -> Bool {
+  func take() async -> Bool {
     while true {
       let isWanted: Bool? = state.withLock { state in
         if state.completion != nil { return false }

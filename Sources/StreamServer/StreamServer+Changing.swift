@@ -6,7 +6,7 @@ import ReplayLog
 
 /// A change of a stream that keeps its name, its subscriptions, and its log unless stated otherwise.
 public struct StreamChange {
-  /// The feed of a stream: its source and its publishers.
+  /// What fills a stream's log: its source with the pipeline, its publishers, and their status.
   public struct Feed {
     let source: AnyPublisher<EventBatch, StreamFailure>
     let publishSource: PublishSource?

@@ -96,25 +96,25 @@ public final class StreamServer: Sendable {
       [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
       var survey = BaseSurvey()
-      return SystemFeed.json(streams.map { $0.summary(showsNames: visibility == .all, &survey) })
+      return SystemRendering.json(streams.map { $0.summary(showsNames: visibility == .all, &survey) })
     }
     try addSystemStream("$stats", "The counters of the daemon, once a second", everyMilliseconds: 1000) {
       [weak self] visibility in
       guard let self else { return [] }
       defer { measureLag() }
-      guard visibility == .all else { return SystemFeed.json(visibleStatistics(visibility)) }
+      guard visibility == .all else { return SystemRendering.json(visibleStatistics(visibility)) }
       var snapshot = StatisticsSnapshot(statistics)
       snapshot.configurationError = configuration.withLock { $0?.error }
       snapshot.fleet = fleetConnection?.text
       snapshot.memoryBytes = ProcessUsage.residentBytes
-      return SystemFeed.json(snapshot)
+      return SystemRendering.json(snapshot)
     }
     try addSystemStream(
       "$history", "The events of the last five minutes, every five seconds", everyMilliseconds: 5000
     ) { [weak self] visibility in
       let time = EventLoop.wallClock()
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
-      return SystemFeed.json(
+      return SystemRendering.json(
         HistorySnapshot(
           seconds: Double(RecentEvents.periodMicroseconds) / 1e6, end: RecentEvents.end(before: time),
           byStream: streams.map { $0.history(before: time) }))
@@ -122,19 +122,19 @@ public final class StreamServer: Sendable {
     try addSystemStream("$newest", "How the newest events begin, once a second", everyMilliseconds: 1000) {
       [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.showsEvents(of: $0) } ?? []
-      return SystemFeed.json(NewestSnapshot(byStream: streams.compactMap(\.newestBeginning)))
+      return SystemRendering.json(NewestSnapshot(byStream: streams.compactMap(\.newestBeginning)))
     }
     try addSystemStream(
       "$clients", "The clients and their subscriptions, once a second", everyMilliseconds: 1000, read: .owner
     ) { [weak self] _ in
       guard let self else { return [] }
-      return SystemFeed.json(clients())
+      return SystemRendering.json(clients())
     }
     try addSystemStream(
       "$config", "The configuration, without secrets, on every change", everyMilliseconds: 250, read: .owner
     ) { [weak self] _ in
       guard let self else { return [] }
-      return SystemFeed.json(configuration.withLock { $0 })
+      return SystemRendering.json(configuration.withLock { $0 })
     }
   }
 
@@ -148,7 +148,7 @@ public final class StreamServer: Sendable {
   ///   - publishSource: receives the values of clients that `configuration.write` admits; the first publisher of
   ///     `source`. Used by this stream only, which subscribes at once, regardless of `configuration.start`: clients may
   ///     publish while there is no subscription.
-  ///   - status: the states of the source, for `$streams`.
+  ///   - status: the health of the source, for `$streams`.
   /// - Throws: `AddStreamError`.
   public func add(
     _ configuration: StreamConfiguration, log: EventLog? = nil,
@@ -187,7 +187,9 @@ public final class StreamServer: Sendable {
   /// - Returns: false, without any effect, if there is no such stream, it is a system stream or has ended,
   ///   `finishRestore` is awaited, or an id of the stamps is `EventLog.stampedIDLimit` or higher.
   public func append(_ batch: EventBatch, to name: String) -> Bool {
-    guard !sourcesWait.load(ordering: .acquiring), let stream = streams[name], stream.feed == nil else { return false }
+    guard !sourcesWait.load(ordering: .acquiring), let stream = streams[name], stream.rendering == nil else {
+      return false
+    }
     return stream.append(batch, report: report)
   }
 
@@ -197,8 +199,8 @@ public final class StreamServer: Sendable {
   }
 
   /// Counts events on which a stream's pipeline failed, or that its source has left out, for `$stats`.
-  public func countValueErrors(of name: String, _ count: Int) {
-    streams[name]?.countValueErrors(count)
+  public func countFailedEvents(of name: String, _ count: Int) {
+    streams[name]?.countFailedEvents(count)
   }
 
   /// Counts events that a stream's pipeline has removed because they are not JSON.
@@ -404,7 +406,7 @@ public final class StreamServer: Sendable {
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
       eventsIn: byStream.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
       bytesIn: byStream.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
-      errors: byStream.reduce(retired.errors) { $0 &+ $1.errors },
+      errors: byStream.reduce(retired.failedEvents) { $0 &+ $1.errors },
       malformed: byStream.reduce(retired.malformed) { $0 &+ $1.malformed },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
@@ -477,7 +479,7 @@ final class ConnectionCounts: Sendable {
 struct RetiredCounts {
   private(set) var eventsIn: UInt64 = 0
   private(set) var bytesIn: UInt64 = 0
-  private(set) var errors: UInt64 = 0
+  private(set) var failedEvents: UInt64 = 0
   private(set) var malformed: UInt64 = 0
 
   mutating func add(_ stream: ServedStream) {
@@ -485,7 +487,7 @@ struct RetiredCounts {
     let counts = stream.statistics(hasLag: false, &survey)
     eventsIn &+= counts.eventsIn
     bytesIn &+= counts.bytesIn
-    errors &+= counts.errors
+    failedEvents &+= counts.errors
     malformed &+= counts.malformed
   }
 }

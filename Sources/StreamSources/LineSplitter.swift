@@ -10,7 +10,7 @@ struct EventTooLong: Error, Equatable {
 protocol EventSplitter: Sendable {
   /// Takes the next bytes, split at any point, and appends the events that they complete.
   /// - Throws: when an event exceeds the limit; the splitter must not be used afterwards.
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong)
+  mutating func split(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong)
   /// The response ended regularly.
   /// - Throws: when the last event exceeds the limit.
   mutating func end(into events: inout EventBatch) throws(EventTooLong)
@@ -74,7 +74,7 @@ struct LineSplitter: EventSplitter {
   /// Whether the current line has a CR, as far as it is there.
   var hasCarriageReturn: Bool { line.contains(0x0D) }
 
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
+  mutating func split(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = unsafe bytes
     while true {
       if line.isEmpty, !isFirstLine, !isDropping, unsafe rest.first?.isWhiteSpace == true {

@@ -52,7 +52,7 @@ struct FeedEntries {
   mutating func take(_ report: PipelineReport, at now: Duration) -> [Journal.Entry] {
     let before = passed(at: now)
     switch report {
-    case .valueError(let reason): return before + [failedEvent(events.failed(reason, at: now), reason)]
+    case .failedEvent(let reason): return before + [failedEvent(events.failed(reason, at: now), reason)]
     case .malformed(let count, let fault):
       let reason = Self.noJSON(fault)
       return before + [failedEvent(events.failed(reason, count: count, at: now), reason)]

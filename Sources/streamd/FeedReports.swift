@@ -19,7 +19,7 @@ final class FeedReports: Sendable {
   }
 
   func take(_ report: SourceReport) {
-    if let state = SourceState(report) { status.set(state) }
+    if let health = SourceHealth(report) { status.set(health) }
     switch report {
     case .failing(_, _, let pause): status.noteFailure(nextAfter: pause)
     case .lost(let reason, let count):
@@ -46,19 +46,19 @@ final class FeedReports: Sendable {
 
   func take(_ report: PipelineReport) {
     switch report {
-    case .valueError(let reason):
+    case .failedEvent(let reason):
       noteFailedEvents(reason, 1)
     case .malformed(let count, let fault):
       server.countMalformed(of: stream, count)
       status.set(.failing("the last event failed: \(FeedEntries.noJSON(fault))"), of: .lastEvent)
     case .passing: status.set(.healthy, of: .lastEvent)
-    case .process(let report): if let state = SourceState(report) { status.set(state, of: .pipeline) }
+    case .process(let report): if let health = SourceHealth(report) { status.set(health, of: .pipeline) }
     }
     write { $0.take(report, at: $1) }
   }
 
   private func noteFailedEvents(_ reason: String, _ count: Int) {
-    server.countValueErrors(of: stream, count)
+    server.countFailedEvents(of: stream, count)
     status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
   }
 

@@ -12,7 +12,7 @@ import Systemd
 /// Confined to one thread at a time: the main thread until the daemon serves, then `queue`.
 final class RunningStreams: @unchecked Sendable {
   /// The parts of a stream in this process, besides its configuration.
-  private struct Feed {
+  private struct LocalFeed {
     let reports: FeedReports
     /// The source of a stream to which clients publish; unchanged while clients are the source.
     let publishSource: PublishSource
@@ -35,7 +35,7 @@ final class RunningStreams: @unchecked Sendable {
   private let logs: LogStore
   /// nil: no stream is shared with other hosts.
   private let fleet: FleetMember?
-  private var feeds: [String: Feed] = [:]
+  private var feeds: [String: LocalFeed] = [:]
 
   init(
     _ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: LogStore, _ fleet: FleetMember? = nil
@@ -189,15 +189,15 @@ final class RunningStreams: @unchecked Sendable {
   }
 
   /// The publisher to which the stream's log subscribes.
-  private func upstream(of stream: Configuration.Stream, _ feed: Feed) -> AnyPublisher<EventBatch, StreamFailure> {
+  private func upstream(of stream: Configuration.Stream, _ feed: LocalFeed) -> AnyPublisher<EventBatch, StreamFailure> {
     if stream.share == .fleet, let fleet { return fleet.demand(of: stream.name).eraseToAnyPublisher() }
     return source(of: stream, feed).eraseToAnyPublisher()
   }
 
   /// Creates the stream's feed, in place of an existing one.
-  private func makeFeed(of stream: Configuration.Stream) -> Feed {
+  private func makeFeed(of stream: Configuration.Stream) -> LocalFeed {
     let former = feeds[stream.name]
-    let feed = Feed(
+    let feed = LocalFeed(
       reports: FeedReports(of: stream.name, for: server, journal),
       publishSource: former?.activePublishSource ?? PublishSource(),
       takesValues: stream.source.section.isPublished,
@@ -212,7 +212,7 @@ final class RunningStreams: @unchecked Sendable {
     { [weak fleet] decide in fleet?.admitFetch(of: stream, decide) }
   }
 
-  private func source(of stream: Configuration.Stream, _ feed: Feed) -> some Publisher<EventBatch, StreamFailure> {
+  private func source(of stream: Configuration.Stream, _ feed: LocalFeed) -> some Publisher<EventBatch, StreamFailure> {
     let reports = feed.reports
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
     var context = SourceContext(on: sources) { reports.take($0) }
@@ -233,14 +233,14 @@ final class RunningStreams: @unchecked Sendable {
     (context.handover, context.place) = (fleet?.handover(of: name), feed.place)
     context.succeeded = { reports.status.noteFetch() }
     context.progress = { reports.take($0) }
-    let feedContext = FeedContext(source: context, publishSource: feed.publishSource) {
+    let sectionContext = SectionContext(source: context, publishSource: feed.publishSource) {
       [server, sources] bases, filter in
       server.derivedSource(
         of: bases, for: name, where: filter, isSingle: stream.jq != nil, status: reports.status, on: sources.loop,
         checkpoint: { SourceResumption { checkpoint(.log) }.checkpoint() }
       ) { reports.take($0) }.eraseToAnyPublisher()
     }
-    let source = stream.source.section.publisher(of: stream, in: feedContext)
+    let source = stream.source.section.publisher(of: stream, in: sectionContext)
     return stream.pipeline(
       from: source, on: sources, checkpoint: { checkpoint(.event) },
       sinceLast: { [weak server, weak fleet] in

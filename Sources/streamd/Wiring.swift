@@ -68,8 +68,8 @@ extension KeyDefinition {
   }
 }
 
-extension SourceState {
-  /// - Returns: nil when the report does not concern the source's state.
+extension SourceHealth {
+  /// - Returns: nil when the report does not concern its health.
   init?(_ report: SourceReport) {
     switch report {
     case .failing(let reason, _, _): self = .failing(reason)

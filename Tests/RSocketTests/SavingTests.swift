@@ -24,8 +24,8 @@ struct SavingTests {
     return frames.flatMap(\.encoded)
   }
 
-  /// Feeds one byte at a time, and replies as a server does.
-  private func feed(_ bytes: some Sequence<UInt8>, to side: Side) -> [ConnectionMachine.Event] {
+  /// Passes one byte at a time, and replies as a server does.
+  private func pass(_ bytes: some Sequence<UInt8>, to side: Side) -> [ConnectionMachine.Event] {
     bytes.flatMap { byte in
       let events = side.receive([byte])
       for event in events {
@@ -39,21 +39,21 @@ struct SavingTests {
   /// Plays the conversation, with the machine replaced after `cut` bytes by one made of its saved state.
   private func play(cutAt cut: Int) throws -> (events: [ConnectionMachine.Event], output: [UInt8]) {
     let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
-    var events = feed(conversation.prefix(cut), to: side)
+    var events = pass(conversation.prefix(cut), to: side)
     if !side.machine.isClosed {
       let saved = side.machine.save()
       #expect(saved.isPossible)
       side.machine = ConnectionMachine(restoring: saved, limits: ConnectionLimits())
       #expect(side.machine.save() == saved)
     }
-    events += feed(conversation.dropFirst(cut), to: side)
+    events += pass(conversation.dropFirst(cut), to: side)
     return (events, side.machine.takeOutput())
   }
 
   @Test("goes on exactly where it stood, wherever that was")
   func anywhere() throws {
     let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
-    let (events, output) = (feed(conversation, to: side), side.take())
+    let (events, output) = (pass(conversation, to: side), side.take())
     for cut in 0...conversation.count {
       let resumed = try play(cutAt: cut)
       #expect(resumed.events == events && resumed.output == output, "cut at byte \(cut)")
@@ -65,7 +65,7 @@ struct SavingTests {
   func impossible() throws {
     let states = conversation.indices.map { cut in
       let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
-      _ = feed(conversation.prefix(cut), to: side)
+      _ = pass(conversation.prefix(cut), to: side)
       return side.machine.save()
     }
     #expect(states.allSatisfy { $0.isPossible })

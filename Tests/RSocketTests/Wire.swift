@@ -29,7 +29,7 @@ extension Frame {
   }
 }
 
-/// One machine under test. A class, so that expectations can feed it in place.
+/// One machine under test. A class, so that expectations can pass input to it in place.
 final class Side {
   typealias Event = ConnectionMachine.Event
 

@@ -25,7 +25,7 @@ import Testing
     let limits = EventLog.Limits(events: 4)
     let region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: limits)))
     return EventLog(
-      formatting: region, name: "s", limits: limits, hasChecksums: false, state: LogState(startingAt: 10),
+      formatting: region, name: "s", limits: limits, hasChecksums: false, extent: LogExtent(startingAt: 10),
       didGrow: { growth.note() })
   }
 

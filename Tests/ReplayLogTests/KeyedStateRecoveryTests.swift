@@ -22,7 +22,7 @@ private struct KeyedFile {
     region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: limits)))
     let log = EventLog(
       formatting: region, name: "test", limits: limits, hasChecksums: true,
-      state: LogState(startingAt: 1000, boot: BootID(high: 1, low: 1)), followsFleet: fleet)
+      extent: LogExtent(startingAt: 1000, boot: BootID(high: 1, low: 1)), followsFleet: fleet)
     log.state?.noteFirstMark(log.layout)
   }
 

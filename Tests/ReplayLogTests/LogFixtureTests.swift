@@ -35,7 +35,7 @@ import Testing
     var time: UInt64 = 1_700_000_000_000_000
     let log = EventLog(
       formatting: region, name: "fixture", limits: Self.limits, hasChecksums: true,
-      state: LogState(startingAt: 1000, boot: Self.boot),
+      extent: LogExtent(startingAt: 1000, boot: Self.boot),
       clock: {
         time += 1_000_000
         return time

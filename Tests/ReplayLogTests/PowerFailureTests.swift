@@ -177,14 +177,14 @@ import Testing
     let place = try DamagedRegion()
     let layout = try LogLayout(reading: place.region.bytes)
     let clock = MovedClock()
-    let first = EventLog(layout, try layout.state(), limits: DamagedRegion.limits, owner: place.region) { clock.now }
+    let first = EventLog(layout, try layout.extent(), limits: DamagedRegion.limits, owner: place.region) { clock.now }
     for _ in 0..<10 {
       first.append([content(of: first.endPosition)])
       clock.now += 1
     }
-    let state = layout.salvagedState(try layout.state(), at: 5000)
-    layout.write(state)
-    let log = EventLog(layout, state, limits: DamagedRegion.limits, owner: place.region) { clock.now }
+    let extent = layout.salvagedExtent(try layout.extent(), at: 5000)
+    layout.write(extent)
+    let log = EventLog(layout, extent, limits: DamagedRegion.limits, owner: place.region) { clock.now }
     for _ in 0..<5 {
       log.append([content(of: log.endPosition)])
       clock.now += 1

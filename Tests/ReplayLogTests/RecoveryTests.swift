@@ -21,7 +21,7 @@ struct DamagedRegion {
     region = try #require(MappedRegion(name: "test", byteCount: LogLayout.byteCount(for: Self.limits)))
     _ = EventLog(
       formatting: region, name: "test", limits: Self.limits, hasChecksums: true,
-      state: LogState(startingAt: first, boot: boot))
+      extent: LogExtent(startingAt: first, boot: boot))
   }
 
   init(_ bytes: [UInt8]) throws {
@@ -103,7 +103,7 @@ extension EventLog {
     var limits = DamagedRegion.limits
     limits.age = .seconds(1)
     let layout = try LogLayout(reading: place.region.bytes)
-    let log = EventLog(layout, try layout.state(), limits: limits, owner: place.region, clock: { clock.now })
+    let log = EventLog(layout, try layout.extent(), limits: limits, owner: place.region, clock: { clock.now })
     log.append([[1], [2]])
     clock.now += 5_000_000
     log.dropExpired()
@@ -196,7 +196,7 @@ extension EventLog {
     func log() throws -> EventLog {
       let layout = try LogLayout(reading: place.region.bytes)
       return EventLog(
-        layout, try layout.intactState(), limits: DamagedRegion.limits, owner: place.region, clock: { clock.now })
+        layout, try layout.intactExtent(), limits: DamagedRegion.limits, owner: place.region, clock: { clock.now })
     }
     clock.now += 86_400_000_000
     try log().append([[1]])
@@ -253,7 +253,7 @@ extension EventLog {
     let layout = try LogLayout(reading: place.region.bytes)
     layout.positions().commit(first: positions.first)
     layout.positions().commit(end: positions.end)
-    #expect(throws: LogRefusal.self) { try layout.intactState() }
+    #expect(throws: LogRefusal.self) { try layout.intactExtent() }
   }
 
   // MARK: The order of writing

@@ -170,13 +170,13 @@ extension EventLog {
   func aHeaderWhoseEventsShareASlotIsRefused(size: UInt64, isPossible: Bool) throws {
     let place = try DamagedRegion()
     let layout = try LogLayout(reading: place.region.bytes)
-    var state = LogState(startingAt: 1000)
-    (state.holeStart, state.holeEnd, state.end) = (1010, 1010 + size, 1012 + size)
-    layout.write(state)
+    var extent = LogExtent(startingAt: 1000)
+    (extent.holeStart, extent.holeEnd, extent.end) = (1010, 1010 + size, 1012 + size)
+    layout.write(extent)
     if isPossible {
-      #expect(try layout.state() == state)
+      #expect(try layout.extent() == extent)
     } else {
-      #expect(throws: LogRefusal("its positions are impossible")) { try layout.state() }
+      #expect(throws: LogRefusal("its positions are impossible")) { try layout.extent() }
     }
     withExtendedLifetime(place) {}
   }

@@ -152,7 +152,7 @@ final class HTTPClient: Client {
     let types = streams.map { world.specification(of: $0)?.type ?? "application/json" }
     var format = random.pick([EventStreamFormat.events, .events, .lines, .sequence, .raw])
     if types.contains("image/png"), random.chance(90) { format = random.pick([.lines, .sequence]) }
-    let isPublished = streams.contains { world.specification(of: $0)?.feed.mayHaveAnything ?? true }
+    let isPublished = streams.contains { world.specification(of: $0)?.kind.mayHaveAnything ?? true }
     // Without marks between events, one that another event begins with cannot be told from it.
     if format == .raw, isPublished || streams.count > 1 { format = .lines }
     if format == .sequence, isPublished { format = .events }

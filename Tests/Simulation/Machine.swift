@@ -116,7 +116,7 @@ final class Machine {
   }
 
   private func source(of stream: StreamSpecification) -> AnyPublisher<EventBatch, StreamFailure> {
-    switch stream.feed {
+    switch stream.kind {
     case .clients:
       let source = publishSources[stream.name] ?? PublishSource()
       source.isDirect = true
@@ -136,7 +136,7 @@ final class Machine {
     statuses[stream.name] = status
     let entries = Locked(FeedEntries(of: stream.name))
     var context = SourceContext(on: sources!) { [journal = journal!] report in
-      if let state = SourceState(report) { status.set(state) }
+      if let health = SourceHealth(report) { status.set(health) }
       if case .missed = report { Report.shared.count("mirrors: losses") }
       for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
     }
@@ -144,7 +144,7 @@ final class Machine {
       server?.checkpoint(of: name, isOfEvent: scope == .event)
     }
     (context.name, context.pipeline, context.checkpoint) = (stream.name, configuration.pipelineText, checkpoint)
-    let feedContext = FeedContext(source: context, publishSource: PublishSource()) {
+    let sectionContext = SectionContext(source: context, publishSource: PublishSource()) {
       [server, sources = sources!, journal = journal!] bases, filter in
       server.derivedSource(
         of: bases, for: stream.name, where: filter, status: status, on: sources.loop,
@@ -154,7 +154,7 @@ final class Machine {
         for entry in entries.withLock({ $0.take(report, at: EventLoop.monotonicTime) }) { journal.write(entry) }
       }.eraseToAnyPublisher()
     }
-    return configuration.source.section.publisher(of: configuration, in: feedContext)
+    return configuration.source.section.publisher(of: configuration, in: sectionContext)
       .setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
   }
 

@@ -27,7 +27,7 @@ final class Truth {
   }
 
   let name: String
-  private let feed: StreamSpecification.Feed
+  private let kind: StreamSpecification.Kind
   private(set) var events: [UInt64: Event] = [:]
   /// The ids of `events`, and of some that are forgotten; in order.
   private var ids: [UInt64] = []
@@ -69,17 +69,17 @@ final class Truth {
 
   /// What a derived stream has had of its bases; nil: it is none.
   private(set) var derived: DerivedHistory?
-  var bases: [String] { feed.bases }
-  var isPublished: Bool { feed == .clients }
+  var bases: [String] { kind.bases }
+  var isPublished: Bool { kind == .clients }
   /// The ids of all events so far with the same bytes, by the hash of these; only for bases.
   private var idsByHash: [UInt64: [UInt64]]?
 
-  init(_ name: String, _ feed: StreamSpecification.Feed) { (self.name, self.feed) = (name, feed) }
+  init(_ name: String, _ kind: StreamSpecification.Kind) { (self.name, self.kind) = (name, kind) }
 
   /// Makes it that of a stream that is derived from others.
   func derive(from bases: [Truth], largestEvent: Int, isHeld: @escaping (_ base: String, _ id: UInt64) -> Bool) {
     for base in bases where base.idsByHash == nil { base.idsByHash = [:] }
-    derived = DerivedHistory(of: bases, for: name, where: feed.filter, largestEvent: largestEvent, isHeld: isHeld)
+    derived = DerivedHistory(of: bases, for: name, where: kind.filter, largestEvent: largestEvent, isHeld: isHeld)
   }
 
   /// A derived stream's log takes no larger event from now on.
@@ -111,7 +111,7 @@ final class Truth {
     derived?.received(events[id]!, id, isNext: isNext, isFound: isFound)
     guard let content else {
       // A hostile client may have made it.
-      return require(feed.mayHaveAnything, "bytes", "\(name) has an event \(id) that nothing made")
+      return require(kind.mayHaveAnything, "bytes", "\(name) has an event \(id) that nothing made")
     }
     guard bases.isEmpty else { return }
     let (former, count) = makers[content.maker].map { ($0.last, $0.count) } ?? (nil, 0)
@@ -130,7 +130,7 @@ final class Truth {
   private func follows(_ former: Content, _ content: Content) -> Bool {
     let isLater = content.epoch == former.epoch && content.number > former.number
     let isNext = isLater && content.number == former.number + 1
-    switch feed {
+    switch kind {
     case .events: return isNext || isLater && mayLeaveOut
     case .page: return isLater || content.number == former.number && (mayRepeat || mayLeaveOut)
     case .world, .clients:

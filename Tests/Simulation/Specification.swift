@@ -9,7 +9,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   enum Keep { case no, memory, disk }
 
   /// What its events come from.
-  enum Feed: Equatable {
+  enum Kind: Equatable {
     case clients
     /// The world itself, as the log's upstream.
     case world
@@ -45,7 +45,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   }
 
   let name: String
-  let feed: Feed
+  let kind: Kind
   /// The media type of its events.
   var type = "application/json"
   var isText: Bool { type.hasPrefix("text/") }
@@ -54,7 +54,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// The path of the origin's socket; of a mirror, that of the other streamd.
   let origin: String
   /// Whether clients publish to it.
-  var isPublished: Bool { feed == .clients }
+  var isPublished: Bool { kind == .clients }
   var isServed = true
   var keep = Keep.memory
   var events = 16
@@ -74,7 +74,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   var readers: [UInt32]?
   var writers: [UInt32]?
 
-  init(_ name: String, _ feed: Feed, origin: String) { (self.name, self.feed, self.origin) = (name, feed, origin) }
+  init(_ name: String, _ kind: Kind, origin: String) { (self.name, self.kind, self.origin) = (name, kind, origin) }
 
   func admits(reader peer: Peer) -> Bool { Self.admits(readers, peer) }
   func admits(writer peer: Peer) -> Bool { Self.admits(writers, peer) }
@@ -86,7 +86,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   }
 
   private var source: Configuration.Source {
-    switch feed {
+    switch kind {
     case .clients: .init(Configuration.Publish())
     case .world: .init(Configuration.Timer(every: .seconds(1)))
     case .events: http(.stream(.serverSentEvents, idleTimeout: nil))
@@ -97,7 +97,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   }
 
   private var filter: EventFilter? {
-    try? feed.filter.map { try EventFilter(json: Array($0.json(for: name).utf8)) }
+    try? kind.filter.map { try EventFilter(json: Array($0.json(for: name).utf8)) }
   }
 
   private func http(_ fetching: Configuration.HTTP.Fetching) -> Configuration.Source {
@@ -109,7 +109,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// As the configuration file has it.
   var configuration: Configuration.Stream {
     var stream = Configuration.Stream(name: name, source: source)
-    if feed.bases.isEmpty || feed.isMirror { stream.retry = .init(first: .milliseconds(100), max: .seconds(1)) }
+    if kind.bases.isEmpty || kind.isMirror { stream.retry = .init(first: .milliseconds(100), max: .seconds(1)) }
     stream.replay = min(replay, events)
     stream.buffer = .init(events: events, bytes: bytes, age: age)
     stream.type = type
@@ -137,10 +137,10 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// What differs from the defaults.
   var description: String {
     var parts: [String] = isServed ? [type, "\(content)"] : ["not served"]
-    if !feed.bases.isEmpty {
+    if !kind.bases.isEmpty {
       parts.append(
-        "\(feed.isMirror ? "mirrors" : "of") \(feed.bases.joined(separator: " and "))"
-          + "\(feed.filter.map { " where \($0)" } ?? "")")
+        "\(kind.isMirror ? "mirrors" : "of") \(kind.bases.joined(separator: " and "))"
+          + "\(kind.filter.map { " where \($0)" } ?? "")")
     }
     if keep != .memory { parts.append("keep \(keep)") }
     parts.append("\(events) events, \(bytes) bytes\(age.map { ", \($0)" } ?? "")")
@@ -165,7 +165,7 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
     case 5: blocks.toggle()
     case 6: onLag = random.pick([.skip, .latest, .fail])
     // A mirror that nobody reads has no connection.
-    case 7 where !feed.isMirror:
+    case 7 where !kind.isMirror:
       start = random.pick([.subscribed, .subscribed, .first, .always])
       linger = random.pick([.zero, .zero, .seconds(5)])
     case 8 where type == "application/json" && content != .plain && content != .string: changeKeys(&random)
@@ -183,9 +183,9 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   }
 
   static func random(
-    _ name: String, _ feed: Feed, origin: String, _ profile: Profile, _ random: inout Random
+    _ name: String, _ kind: Kind, origin: String, _ profile: Profile, _ random: inout Random
   ) -> Self {
-    var made = Self(name, feed, origin: origin)
+    var made = Self(name, kind, origin: origin)
     made.type = random.pick(["application/json", "application/json", "text/plain", "text/plain", "image/png"])
     made.content = random.pick([.plain, .plain, .plain, .plain, .string, .object, .object, .mixed])
     if random.chance(profile.keyedStreams) {

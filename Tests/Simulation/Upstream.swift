@@ -2,7 +2,7 @@ import Events
 import Reactive
 import StreamServer
 
-/// What feeds a stream in one process: it sends what the world tells it to, within the demand that it has.
+/// The upstream of a stream in one process: it sends what the world tells it to, within the demand that it has.
 final class Upstream: Publisher {
   typealias Output = EventBatch
   typealias Failure = StreamFailure

@@ -53,7 +53,7 @@ extension World {
       }
       if old.isServed != new.isServed || new.keep == .no { truths[new.name]?.isKept = false }
       if new.largestEvent < old.largestEvent { truths[new.name]?.mayLeaveOut = true }
-      if old.isServed != new.isServed || old.keep != new.keep && !new.feed.bases.isEmpty {
+      if old.isServed != new.isServed || old.keep != new.keep && !new.kind.bases.isEmpty {
         truths[new.name]?.forgetMakers()
       }
       truths[new.name]?.limitEvents(to: new.largestEvent)
@@ -70,7 +70,7 @@ extension World {
 
   /// What an upstream has sent may not arrive, except where it can be asked for it again.
   private func newEpoch(_ stream: StreamSpecification) {
-    guard !stream.feed.resumes else { return }
+    guard !stream.kind.resumes else { return }
     sequences[stream.name]!.epoch += 1
     truths[stream.name]?.forgetMakers()
     if !stream.isPublished { truths[stream.name]?.epoch = sequences[stream.name]!.epoch }
@@ -124,7 +124,7 @@ extension World {
     changes += 1
     // A batch has its checkpoint with its last event: what waits for room in such a stream is lost, or comes again.
     // A derived stream reads that again.
-    for stream in streams + (reloading?.former ?? []) where stream.blocks && stream.feed.bases.isEmpty {
+    for stream in streams + (reloading?.former ?? []) where stream.blocks && stream.kind.bases.isEmpty {
       truths[stream.name]?.forgetMakers()
     }
     finishReload()
@@ -156,7 +156,7 @@ extension World {
     for stream in streams { newEpoch(stream) }
     startMachine()
     // An event may be on the disk without its checkpoint: it may come again.
-    for stream in streams where stream.feed.isHTTP { truths[stream.name]?.forgetMakers() }
+    for stream in streams where stream.kind.isHTTP { truths[stream.name]?.forgetMakers() }
   }
 
   func reload(changesPerStream: Int = 1) {
@@ -189,7 +189,7 @@ extension World {
     let (toggled, isServed) = (streams[index], streams[index].isServed)
     for other in streams.indices {
       let follows =
-        isServed ? toggled.feed.bases.contains(streams[other].name) : streams[other].feed.bases.contains(toggled.name)
+        isServed ? toggled.kind.bases.contains(streams[other].name) : streams[other].kind.bases.contains(toggled.name)
       if follows { streams[other].isServed = isServed }
     }
   }

@@ -90,11 +90,11 @@ extension World {
     for stream in derivedStreams where stream.isServed && !stream.blocks {
       guard wanted.contains(stream.name) || stream.start == .always else { continue }
       // There may be too many connections for its own.
-      guard !stream.feed.isMirror || limits.connections == Machine.Limits().connections else { continue }
+      guard !stream.kind.isMirror || limits.connections == Machine.Limits().connections else { continue }
       checkBases(of: stream)
     }
     for stream in served where stream.isIdle && !wanted.contains(stream.name) {
-      let users = derivedStreams.filter { $0.isServed && $0.feed.bases.contains(stream.name) }
+      let users = derivedStreams.filter { $0.isServed && $0.kind.bases.contains(stream.name) }
       guard users.allSatisfy({ $0.isIdle && !wanted.contains($0.name) }),
         let upstream = machine.upstreams[stream.name]
       else { continue }
@@ -104,7 +104,7 @@ extension World {
     }
     for stream in derivedStreams where machine.hasEnded(stream.name) {
       require(
-        stream.feed.bases.allSatisfy { machine.hasEnded($0) }, "derived streams",
+        stream.kind.bases.allSatisfy { machine.hasEnded($0) }, "derived streams",
         "\(stream.name) has ended, and not all of its bases")
     }
   }
@@ -116,7 +116,7 @@ extension World {
       unread.isEmpty, "derived streams",
       "more of \(stream.name) is wanted than there is, and it has not read \(unread.sorted { $0.key < $1.key })")
     Report.shared.count("derived streams: wanted at rest")
-    for base in streams where stream.feed.bases.contains(base.name) && !base.blocks {
+    for base in streams where stream.kind.bases.contains(base.name) && !base.blocks {
       checkIsAsked(base, for: stream)
     }
   }
@@ -128,7 +128,7 @@ extension World {
       require(
         upstream.demand > .none, "demand",
         "more of \(wanted.name) is wanted than there is, and the source of \(stream.name) is not asked")
-    } else if let origin, stream.feed.isHTTP {
+    } else if let origin, stream.kind.isHTTP {
       checkUpstream(of: stream, origin)
     }
   }
@@ -153,7 +153,7 @@ extension World {
   /// Makes a stream that drops nothing wait for a client that has read one event of it, or of its state.
   private func stall() {
     let candidates = streams.filter {
-      $0.isServed && $0.feed == .world && $0.blocks && $0.blockTimeout != nil && !machine.hasEnded($0.name)
+      $0.isServed && $0.kind == .world && $0.blocks && $0.blockTimeout != nil && !machine.hasEnded($0.name)
     }
     let keyed = candidates.filter { $0.keys != nil }
     guard let stream = random.maybe(keyed.isEmpty ? candidates : keyed),
@@ -177,7 +177,7 @@ extension World {
   /// Lets a client read the rest of a state of which it has one event, once the log has lost what came after it.
   private func overtake() {
     let candidates = streams.filter {
-      $0.isServed && $0.feed == .world && !$0.blocks && $0.keys != nil && !machine.hasEnded($0.name)
+      $0.isServed && $0.kind == .world && !$0.blocks && $0.keys != nil && !machine.hasEnded($0.name)
     }
     guard let stream = random.maybe(candidates), let client = holder(of: stream) else { return }
     client.isEager = true

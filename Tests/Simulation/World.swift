@@ -64,11 +64,11 @@ final class World {
     self.limits = limits
     let path = folder + ".http"
     if profile.hasOrigin { origin = Origin(path: path) }
-    var feeds: [(String, StreamSpecification.Feed)] = [
+    var kinds: [(String, StreamSpecification.Kind)] = [
       ("s0", .world), ("s1", .world), ("p0", .clients), ("p1", .clients),
     ]
-    feeds += profile.hasOrigin ? [("e0", .events), ("h0", .page)] : [("s2", .world)]
-    streams = feeds.map { .random($0, $1, origin: path, profile, &random) }
+    kinds += profile.hasOrigin ? [("e0", .events), ("h0", .page)] : [("s2", .world)]
+    streams = kinds.map { .random($0, $1, origin: path, profile, &random) }
     // What the bystander reads is always there.
     streams[0] = StreamSpecification("s0", .world, origin: path)
     streams[0].start = .always
@@ -90,12 +90,12 @@ final class World {
     listeners = listenerNames.map { sim_listen($0) }
     self.random = random
     for stream in streams {
-      truths[stream.name] = Truth(stream.name, stream.feed)
+      truths[stream.name] = Truth(stream.name, stream.kind)
       if stream.age != nil { truths[stream.name]?.mayRepeat = true }
       sequences[stream.name] = (0, 1)
     }
     for stream in derivedStreams {
-      truths[stream.name]?.derive(from: stream.feed.bases.map { truths[$0]! }, largestEvent: stream.largestEvent) {
+      truths[stream.name]?.derive(from: stream.kind.bases.map { truths[$0]! }, largestEvent: stream.largestEvent) {
         [unowned self] in machine.firstEvent(of: $0, after: $1 - 1) == $1
       }
     }
@@ -108,7 +108,7 @@ final class World {
 
   func truth(of stream: String) -> Truth { truths[stream]! }
   func specification(of stream: String) -> StreamSpecification? { streams.first { $0.name == stream } }
-  var derivedStreams: [StreamSpecification] { streams.filter { !$0.feed.bases.isEmpty } }
+  var derivedStreams: [StreamSpecification] { streams.filter { !$0.kind.bases.isEmpty } }
   func publisher(_ name: String) -> NamedPublisher? { publishers.first { $0.name == name } }
   func forget(_ publisher: NamedPublisher) { publishers.removeAll { $0 === publisher } }
 
@@ -328,7 +328,7 @@ final class World {
   /// - Parameter name: the stream that has events; nil: any.
   func emit(_ name: String? = nil) {
     let candidates = streams.filter {
-      (name ?? $0.name) == $0.name && ($0.feed.isHTTP || (machine.upstreams[$0.name]?.demand ?? .none) > .none)
+      (name ?? $0.name) == $0.name && ($0.kind.isHTTP || (machine.upstreams[$0.name]?.demand ?? .none) > .none)
     }
     // Slow readers of a state are to be overtaken.
     let keyed = random.chance(profile.slowStates) ? candidates.filter { $0.keys != nil } : []
@@ -346,9 +346,9 @@ final class World {
       let event = Content(stream.name, epoch, number)
         .bytes(
           count: min(size, largest, index == 0 ? .max : room), as: stream.content,
-          hasLines: stream.isText && !stream.feed.isHTTP)
+          hasLines: stream.isText && !stream.kind.isHTTP)
       room -= event.count + 64
-      if stream.feed.isHTTP { origin?.append(event, to: stream.name) } else { batch.append(event) }
+      if stream.kind.isHTTP { origin?.append(event, to: stream.name) } else { batch.append(event) }
     }
     Report.shared.say("\(stream.name) has events up to \(sequences[stream.name]!.next - 1)")
     guard let upstream = machine.upstreams[stream.name] else { return }
@@ -406,7 +406,7 @@ final class World {
     guard let stream = random.maybe(candidates) else { return }
     Report.shared.say("the source of \(stream.name) ends")
     endedStreams.insert(stream.name)
-    for derived in derivedStreams where endedStreams.isSuperset(of: derived.feed.bases) {
+    for derived in derivedStreams where endedStreams.isSuperset(of: derived.kind.bases) {
       endedStreams.insert(derived.name)
     }
     machine.upstreams[stream.name]?.finish(random.chance(50) ? .finished : .failure(StreamFailure("it is over")))

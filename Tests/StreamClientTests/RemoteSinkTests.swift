@@ -7,8 +7,8 @@ import StreamRuntime
 import Synchronization
 import Testing
 
-/// A publisher that the test feeds, and that records its demand.
-private final class Feed: Publisher, Sendable {
+/// A publisher that the test controls, and that records its demand.
+private final class ScriptedPublisher: Publisher, Sendable {
   typealias Output = [UInt8]
   typealias Failure = Never
 
@@ -45,12 +45,12 @@ private final class Feed: Publisher, Sendable {
     .other(.payload(id, Payload(data: Array(text.utf8)), isComplete: false))
   }
 
-  /// Publishes the values of `feed`, with the completion as a signal.
-  private func publish(_ feed: some Publisher<[UInt8], Never>, _ server: ScriptedServer) throws -> (
+  /// Publishes the values of `values`, with the completion as a signal.
+  private func publish(_ values: some Publisher<[UInt8], Never>, _ server: ScriptedServer) throws -> (
     AnyCancellable, Recorder<Signal>
   ) {
     let ends = Recorder<Signal>()
-    let publication = try StreamConnection(socket: server.path).publish(feed, to: "p") { completion in
+    let publication = try StreamConnection(socket: server.path).publish(values, to: "p") { completion in
       switch completion {
       case .finished: ends.record(.finished)
       case .failure(let error): ends.record(.failed(error))
@@ -61,20 +61,20 @@ private final class Feed: Publisher, Sendable {
 
   @Test func theFirstValueOpensTheRequestAndFurtherValuesWaitForCredit() async throws {
     try await ScriptedServer.run { server in
-      let feed = Feed()
-      let (publication, ends) = try publish(feed, server)
-      #expect(await feed.next() == .demand(1))
-      feed.send("a")
+      let values = ScriptedPublisher()
+      let (publication, ends) = try publish(values, server)
+      #expect(await values.next() == .demand(1))
+      values.send("a")
       #expect(await server.next() == .request(id, .channel, 1, "p", "a"))
       server.act { $0.machine.sendRequestN(StreamID(1), 2) }
-      #expect(await feed.next() == .demand(2))
-      feed.send("b")
+      #expect(await values.next() == .demand(2))
+      values.send("b")
       #expect(await server.next() == value("b"))
       server.act { $0.machine.sendRequestN(StreamID(1), 3) }
-      #expect(await feed.next() == .demand(3))
-      feed.send("c")
+      #expect(await values.next() == .demand(3))
+      values.send("c")
       #expect(await server.next() == value("c"))
-      feed.finish()
+      values.finish()
       #expect(await server.next() == .other(.complete(id)))
       server.act { $0.machine.sendComplete(StreamID(1)) }
       #expect(await ends.next() == .finished)
@@ -141,14 +141,14 @@ private final class Feed: Publisher, Sendable {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.machine.sendError(id, code, "no") }
     }) { server in
-      let feed = Feed()
-      let (publication, ends) = try publish(feed, server)
-      #expect(await feed.next() == .demand(1))
-      feed.send("a")
+      let values = ScriptedPublisher()
+      let (publication, ends) = try publish(values, server)
+      #expect(await values.next() == .demand(1))
+      values.send("a")
       #expect(await ends.next() == .failed(error))
-      #expect(await feed.next() == .cancelled)
-      feed.send("late")
-      feed.finish()
+      #expect(await values.next() == .cancelled)
+      values.send("late")
+      values.finish()
       publication.cancel()
     }
   }
@@ -168,14 +168,14 @@ private final class Feed: Publisher, Sendable {
 
   @Test func aCancelledSinkSendsAnErrorAndReceivesNothingMore() async throws {
     try await ScriptedServer.run { server in
-      let feed = Feed()
-      let (publication, ends) = try publish(feed, server)
-      #expect(await feed.next() == .demand(1))
-      feed.send("a")
+      let values = ScriptedPublisher()
+      let (publication, ends) = try publish(values, server)
+      #expect(await values.next() == .demand(1))
+      values.send("a")
       #expect(await server.next() == .request(id, .channel, 1, "p", "a"))
       publication.cancel()
       #expect(await server.next() == .other(.cancel(id)))
-      #expect(await feed.next() == .cancelled)
+      #expect(await values.next() == .cancelled)
       ends.record(.value("silence"))
       #expect(await ends.next() == .value("silence"))
     }
@@ -185,21 +185,21 @@ private final class Feed: Publisher, Sendable {
     try await ScriptedServer.run(script: { peer, event in
       if case .request(let id, _, _, _, _) = event { peer.machine.sendComplete(id) }
     }) { server in
-      let feed = Feed()
-      let (publication, ends) = try publish(feed, server)
-      #expect(await feed.next() == .demand(1))
-      feed.send("a")
+      let values = ScriptedPublisher()
+      let (publication, ends) = try publish(values, server)
+      #expect(await values.next() == .demand(1))
+      values.send("a")
       guard case .failed(.canceled) = await ends.next() else { return #expect(Bool(false), "finished") }
-      #expect(await feed.next() == .cancelled)
+      #expect(await values.next() == .cancelled)
       publication.cancel()
     }
   }
 
   @Test func aPublisherWithoutValuesFinishesWithoutARequest() async throws {
     try await ScriptedServer.run { server in
-      let feed = Feed()
-      let (publication, ends) = try publish(feed, server)
-      feed.finish()
+      let values = ScriptedPublisher()
+      let (publication, ends) = try publish(values, server)
+      values.finish()
       #expect(await ends.next() == .finished)
       #expect(server.connectionCount == 0)
       publication.cancel()

@@ -83,9 +83,9 @@ import Testing
       let limits = EventLog.Limits(events: 16, bytes: 8 << 20)
       let old = try #require(EventLog(name: "s", limits: limits, firstID: 1000))
       old.append([[1], [2], [3]])
-      let state = old.layout.salvagedState(try old.layout.state(), at: 5000)
-      old.layout.write(state)
-      let log = EventLog(old.layout, state, limits: limits, owner: old.owner)
+      let extent = old.layout.salvagedExtent(try old.layout.extent(), at: 5000)
+      old.layout.write(extent)
+      let log = EventLog(old.layout, extent, limits: limits, owner: old.owner)
       var configuration = StreamConfiguration(name: "s", replay: 100, start: .always)
       configuration.limits = limits
       let source = HandFedSource()

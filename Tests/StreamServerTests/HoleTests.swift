@@ -12,9 +12,9 @@ import Testing
   private func log(_ limits: EventLog.Limits, before: EventBatch, after: EventBatch = []) throws -> EventLog {
     let old = try #require(EventLog(name: "s", limits: limits, firstID: 1000))
     old.append(before)
-    let state = old.layout.salvagedState(try old.layout.state(), at: 5000)
-    old.layout.write(state)
-    let log = EventLog(old.layout, state, limits: limits, owner: old.owner)
+    let extent = old.layout.salvagedExtent(try old.layout.extent(), at: 5000)
+    old.layout.write(extent)
+    let log = EventLog(old.layout, extent, limits: limits, owner: old.owner)
     log.append(after)
     return log
   }

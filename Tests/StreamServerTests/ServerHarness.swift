@@ -7,7 +7,7 @@ import Testing
 
 @testable import StreamServer
 
-/// A source that the test feeds, and that records its demand.
+/// A source that the test controls, and that records its demand.
 final class HandFedSource: Publisher, Sendable {
   typealias Output = EventBatch
   typealias Failure = StreamFailure

@@ -59,7 +59,7 @@ import Testing
             name: "b", description: "the second", type: "application/json", source: "publisher", state: "failing",
             message: "HTTP 503", errors: 0, subscribers: 1, last_id: event.id))
       status.set(.waiting("example.org rests"))
-      harness.server.countValueErrors(of: "b", 1)
+      harness.server.countFailedEvents(of: "b", 1)
       client.get("$streams", id: 7)
       let waiting = try catalogue(try client.event().data)[1]
       #expect(waiting.state == "waiting" && waiting.message == "example.org rests" && waiting.errors == 1)
@@ -563,7 +563,7 @@ import Testing
         Issue.record("not reported: \(harness.reports)")
         return
       }
-      #expect(harness.server.streams["s"]?.errors == 1)
+      #expect(harness.server.streams["s"]?.failedEvents == 1)
     }
   }
 
@@ -593,18 +593,18 @@ import Testing
     let calls = Locked(0)
     let queue = DispatchQueue(label: "looks")
     queue.suspend()
-    let feed = SystemFeed(.all, maximumAge: .seconds(60), on: queue) { [1] }
+    let rendering = SystemRendering(.all, maximumAge: .seconds(60), on: queue) { [1] }
     let configuration = StreamConfiguration(name: "$x")
     let storage = try #require(EventLog(name: "$x", limits: configuration.limits))
-    let stream = ServedStream(configuration, storage: storage, feed: feed)
+    let stream = ServedStream(configuration, storage: storage, rendering: rendering)
     let workers = [Asker(), Asker()]
     for index in 0..<100 {
-      #expect(!feed.isCurrent(in: stream, for: workers[index % 2]) { calls.withLock { $0 += 1 } })
+      #expect(!rendering.isCurrent(in: stream, for: workers[index % 2]) { calls.withLock { $0 += 1 } })
     }
     queue.resume()
     queue.sync {}
     #expect(calls.withLock { $0 } == 2)
-    #expect(feed.isCurrent(in: stream, for: workers[0]) {})
+    #expect(rendering.isCurrent(in: stream, for: workers[0]) {})
   }
 
   private final class Asker {}

@@ -14,7 +14,7 @@ func events<S: EventSplitter>(
   var splitter = splitter
   var events: EventBatch = []
   for start in stride(from: 0, to: bytes.count, by: size) {
-    try bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { try splitter.feed($0, into: &events) }
+    try bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { try splitter.split($0, into: &events) }
   }
   try splitter.end(into: &events)
   return (events.map { String(decoding: $0, as: UTF8.self) }, splitter)
@@ -63,7 +63,7 @@ private let cuts = [1, 2, 3, 7, 1000]
   @Test func aRunOfLinesOfWhiteSpaceIsOneStep() throws {
     var splitter = LineSplitter(maximumBytes: 8)
     var events = EventBatch()
-    try Array("x\n".utf8).withUnsafeBytes { try splitter.feed($0, into: &events) }
+    try Array("x\n".utf8).withUnsafeBytes { try splitter.split($0, into: &events) }
     for run in ["\n", "\r\n", " \n", "\t \r\n", "\r\r\n"] {
       let bytes = Array(String(repeating: run, count: 20_000).utf8)
       #expect(try bytes.withUnsafeBytes { try splitter.blankLines($0) } == bytes.count)
@@ -188,13 +188,13 @@ private let cuts = [1, 2, 3, 7, 1000]
       Array(text.utf8).withUnsafeBytes { splitter.emptyLines($0[...]) }
     }
     #expect(count("\n\n") == 0)
-    try Array("data:x\n\n".utf8).withUnsafeBytes { try splitter.feed($0, into: &events) }
+    try Array("data:x\n\n".utf8).withUnsafeBytes { try splitter.split($0, into: &events) }
     for run in ["\n", "\r\n", "\r", "\n\r"] {
       let text = String(repeating: run, count: 20_000)
       #expect(count(text) == text.utf8.count && count(text + "data:y\n") == text.utf8.count)
     }
     // An empty line ends an event.
-    try Array("data:y\n".utf8).withUnsafeBytes { try splitter.feed($0, into: &events) }
+    try Array("data:y\n".utf8).withUnsafeBytes { try splitter.split($0, into: &events) }
     #expect(count("\n\n") == 0)
   }
 

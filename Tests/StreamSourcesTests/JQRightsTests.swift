@@ -80,12 +80,12 @@ import Testing
   @Test func theProcessIsConfinedBeforeTheFirstEvent() async throws {
     try await withSourceThread { thread in
       let name = "rights-\(uniqueKey())"
-      let feed = Feed()
+      let source = ScriptedSource()
       let taker = Taker(.unlimited)
-      feed.jq(JQTransform(program: "."), name: name, executable: try ChildProcess.built("streamd"), on: thread) { _ in }
-        .subscribe(taker)
-      try await feed.until { $0.requested == 1 }
-      feed.send("1")
+      let executable = try ChildProcess.built("streamd")
+      source.jq(JQTransform(program: "."), name: name, executable: executable, on: thread) { _ in }.subscribe(taker)
+      try await source.until { $0.requested == 1 }
+      source.send("1")
       #expect(await taker.next(1) == ["1"])
       let id = try #require(process(named: name))
       let status = status(id)
@@ -101,7 +101,7 @@ import Testing
 
   @Test func clockTimeZoneAndMemoryStillWork() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([["0", "1"]])
+      let source = ScriptedSource([["0", "1"]])
       let taker = Taker(.unlimited)
       let program = """
         if . == 0 then (now > 1e9), (0 | todate), (0 | localtime | mktime | type), (0 | strflocaltime("%H:%M %Z") | type),
@@ -109,7 +109,7 @@ import Testing
         ("x" * 1e6 | length), ([limit(3; repeat(1))] | length), ("a" | @base64), ({} | tojson | fromjson), ("abc" | ltrimstr("a"))
         else . as [$a] | $a end
         """
-      feed.jq(
+      source.jq(
         JQTransform(program: program), name: "zone", executable: try ChildProcess.built("streamd"), on: thread
       ) { _ in }.subscribe(taker)
       #expect(
@@ -125,9 +125,9 @@ import Testing
     let reports = Shared<[PipelineReport]>([])
     try await withSourceThread { thread in
       for name in ["a", "b"] {
-        let feed = Feed([["1"]])
+        let source = ScriptedSource([["1"]])
         let taker = Taker(.unlimited)
-        feed.jq(JQTransform(program: "."), name: name, executable: helper, on: thread) { report in
+        source.jq(JQTransform(program: "."), name: name, executable: helper, on: thread) { report in
           reports.withLock { $0.append(report) }
         }.subscribe(taker)
         #expect(await taker.next(1) == ["1"])

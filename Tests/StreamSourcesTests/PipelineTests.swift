@@ -10,17 +10,17 @@ import Testing
   let reports = Shared<[PipelineReport]>([])
 
   private var errors: [String] {
-    reports.withLock { $0.compactMap { if case .valueError(let sentence) = $0 { sentence } else { nil } } }
+    reports.withLock { $0.compactMap { if case .failedEvent(let sentence) = $0 { sentence } else { nil } } }
   }
 
   private func jq(
-    _ feed: Feed, _ program: String?, distinctBy: String? = nil, key: KeyDefinition? = nil,
+    _ source: ScriptedSource, _ program: String?, distinctBy: String? = nil, key: KeyDefinition? = nil,
     timePerEvent: Duration = .seconds(60), executable: String? = nil, on thread: SourceThread
   ) throws -> AnyPublisher<EventBatch, Never> {
     let executable = try executable ?? ChildProcess.built("streamd")
     var transform = JQTransform(program: program, distinctBy: distinctBy)
     transform.key = key
-    return feed.jq(
+    return source.jq(
       transform, name: "test", executable: executable, timePerEvent: timePerEvent, on: thread
     ) { [reports] report in reports.withLock { $0.append(report) } }
   }
@@ -29,47 +29,47 @@ import Testing
 
   @Test func anEventBecomesNoneOneOrMany() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([["[1,2]", "[]"], ["[]"], ["[3]"]])
+      let source = ScriptedSource([["[1,2]", "[]"], ["[]"], ["[3]"]])
       let taker = Taker(.unlimited)
-      try jq(feed, ".[]", on: thread).subscribe(taker)
+      try jq(source, ".[]", on: thread).subscribe(taker)
       #expect(await taker.next(9) == ["1|2", "3"])
-      #expect(feed.now.requested == 3)
+      #expect(source.now.requested == 3)
     }
   }
 
   @Test func demandIsForwardedExactly() async throws {  // SEMANTICS 38
     try await withSourceThread { thread in
-      let feed = Feed()
+      let source = ScriptedSource()
       let taker = Taker(.none)
-      try jq(feed, "select(. > 0)", on: thread).subscribe(taker)
-      try await feed.until { $0.subscriptions == 1 }
-      #expect(feed.now.requested == .none)
+      try jq(source, "select(. > 0)", on: thread).subscribe(taker)
+      try await source.until { $0.subscriptions == 1 }
+      #expect(source.now.requested == .none)
       taker.request(.max(2))
-      try await feed.until { $0.requested == 1 }
-      feed.send("0")
-      try await feed.until { $0.requested == 2 }
-      feed.send("1")
+      try await source.until { $0.requested == 1 }
+      source.send("0")
+      try await source.until { $0.requested == 2 }
+      source.send("1")
       #expect(await taker.next(1) == ["1"])
-      try await feed.until { $0.requested == 3 }
-      feed.send("2")
+      try await source.until { $0.requested == 3 }
+      source.send("2")
       #expect(await taker.next(1) == ["2"])
-      #expect(feed.now.requested == 3)
+      #expect(source.now.requested == 3)
       taker.cancel()
-      try await feed.until { $0.cancellations == 1 }
+      try await source.until { $0.cancellations == 1 }
     }
   }
 
   @Test func retractedDemandIsRetractedUpstream() async throws {
     try await withSourceThread { thread in
-      let feed = Feed()
+      let source = ScriptedSource()
       let taker = Taker(.max(1))
-      try jq(feed, ".", on: thread).distinct().throttle(to: .milliseconds(1), on: thread).subscribe(taker)
-      try await feed.until { $0.requested == 1 }
+      try jq(source, ".", on: thread).distinct().throttle(to: .milliseconds(1), on: thread).subscribe(taker)
+      try await source.until { $0.requested == 1 }
       taker.retract()
-      try await feed.until { $0.retractions == 1 }
+      try await source.until { $0.retractions == 1 }
       taker.request(.max(1))
-      try await feed.until { $0.requested == 2 }
-      feed.send("1")
+      try await source.until { $0.requested == 2 }
+      source.send("1")
       #expect(await taker.next(1) == ["1"])
       taker.cancel()
     }
@@ -77,9 +77,9 @@ import Testing
 
   @Test func aFailedEventIsReportedAndDropped() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([["1", "x", #"{"a":1}"#, "2 3", "4"], ["5"]])
+      let source = ScriptedSource([["1", "x", #"{"a":1}"#, "2 3", "4"], ["5"]])
       let taker = Taker(.unlimited)
-      try jq(feed, ". + 1", on: thread).subscribe(taker)
+      try jq(source, ". + 1", on: thread).subscribe(taker)
       #expect(await taker.next(9) == ["2|5", "6"])
       #expect(errors.count == 3)
       #expect(errors.last?.hasPrefix("more than one JSON text; split = \"json\"") == true)
@@ -89,9 +89,9 @@ import Testing
   @Test func anEventThatEndsTheProcessDoesNotAffectOthers() async throws {
     try await withSourceThread { thread in
       // Exceeds the memory limit.
-      let feed = Feed([["1", "2", "3"], ["4"]])
+      let source = ScriptedSource([["1", "2", "3"], ["4"]])
       let taker = Taker(.unlimited)
-      try jq(feed, #"if . == 2 then reduce range(40) as $_ ("x"; . + .) else . end"#, on: thread).subscribe(taker)
+      try jq(source, #"if . == 2 then reduce range(40) as $_ ("x"; . + .) else . end"#, on: thread).subscribe(taker)
       #expect(await taker.next(9) == ["1|3", "4"])
       #expect(errors.count == 1)
     }
@@ -103,7 +103,7 @@ import Testing
       let program = #"[range(.) | "y" | ltrimstr("x" * 1024 * 1024)] | length"#
       let counts = Array(repeating: "32", count: 40) + ["300", "1"]
       let taker = Taker(.unlimited)
-      try jq(Feed([counts, ["2"]]), program, on: thread).subscribe(taker)
+      try jq(ScriptedSource([counts, ["2"]]), program, on: thread).subscribe(taker)
       #expect(await taker.next(9) == [counts.joined(separator: "|"), "2"])
       #expect(reports.withLock { $0.allSatisfy { $0 == .passing } })
     }
@@ -111,10 +111,10 @@ import Testing
 
   @Test func anEventOverTheTimeLimitIsDropped() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([["1", "2", "3"], ["4"]])
+      let source = ScriptedSource([["1", "2", "3"], ["4"]])
       let taker = Taker(.unlimited)
-      try jq(feed, "if . == 2 then until(false; .) else . end", timePerEvent: .milliseconds(500), on: thread).subscribe(
-        taker)
+      try jq(source, "if . == 2 then until(false; .) else . end", timePerEvent: .milliseconds(500), on: thread)
+        .subscribe(taker)
       #expect(await taker.next(9) == ["1|3", "4"])
       #expect(errors == ["no result within 0.5 seconds of processor time"])
     }
@@ -124,12 +124,12 @@ import Testing
     try await withSourceThread { thread in
       let hanging = try (0..<3).map { _ in
         let taker = Taker(.unlimited)
-        try jq(Feed([["1"], ["2"]]), "until(false; .)", on: thread).subscribe(taker)
+        try jq(ScriptedSource([["1"], ["2"]]), "until(false; .)", on: thread).subscribe(taker)
         return taker
       }
-      let feed = Feed((0..<50).map { ["\($0)"] })
+      let source = ScriptedSource((0..<50).map { ["\($0)"] })
       let taker = Taker(.unlimited)
-      try jq(feed, ".", on: thread).throttle(to: .nanoseconds(1), on: thread).subscribe(taker)
+      try jq(source, ".", on: thread).throttle(to: .nanoseconds(1), on: thread).subscribe(taker)
       #expect(await taker.next(99).last == "49")
       #expect(hanging.allSatisfy { $0.count == 0 } && errors.isEmpty)
       hanging.forEach { $0.cancel() }
@@ -138,21 +138,21 @@ import Testing
 
   @Test func cancelStopsDeliveryAndEndsAHangingProgram() async throws {
     try await withSourceThread { thread in
-      let feed = Feed()
+      let source = ScriptedSource()
       let taker = Taker(.max(1))
-      let events = try jq(feed, "until(. == 2; .)", on: thread)
+      let events = try jq(source, "until(. == 2; .)", on: thread)
       events.subscribe(taker)
-      try await feed.until { $0.requested == 1 }
-      feed.send("1")
+      try await source.until { $0.requested == 1 }
+      source.send("1")
       taker.cancel()
       taker.cancel()
-      try await feed.until { $0.cancellations == 1 }
-      feed.send("2")
+      try await source.until { $0.cancellations == 1 }
+      source.send("2")
       taker.request(.max(1))
       let next = Taker(.max(1))
       events.subscribe(next)
-      try await feed.until { $0.subscriptions == 2 && $0.requested == 2 }
-      feed.send("2")
+      try await source.until { $0.subscriptions == 2 && $0.requested == 2 }
+      source.send("2")
       #expect(await next.next(1) == ["2"])
       #expect(taker.count == 0 && errors.isEmpty)
       next.cancel()
@@ -161,23 +161,23 @@ import Testing
 
   @Test func aSubscriberCanCancelInsideReceive() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([["1"], ["2"]])
+      let source = ScriptedSource([["1"], ["2"]])
       let taker = Taker(.unlimited) { taker in
         taker.cancel()
         return .unlimited
       }
-      try jq(feed, ".", on: thread).subscribe(taker)
+      try jq(source, ".", on: thread).subscribe(taker)
       #expect(await taker.next(1) == ["1"])
-      try await feed.until { $0.cancellations == 1 }
+      try await source.until { $0.cancellations == 1 }
       #expect(taker.count == 1)
     }
   }
 
   @Test func largeEventsPassUnchanged() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([["3000000", "1"]])
+      let source = ScriptedSource([["3000000", "1"]])
       let taker = Taker(.unlimited)
-      try jq(feed, #""x" * . | ., ."#, on: thread).subscribe(taker)
+      try jq(source, #""x" * . | ., ."#, on: thread).subscribe(taker)
       let pieces = await taker.next(9)
       #expect(pieces.map(\.utf8.count) == [6_000_005, 7])
     }
@@ -191,7 +191,7 @@ import Testing
       ]
       for (executable, reason) in cases {
         let taker = Taker(.unlimited)
-        try jq(Feed([["1"]]), ".", executable: executable, on: thread).subscribe(taker)
+        try jq(ScriptedSource([["1"]]), ".", executable: executable, on: thread).subscribe(taker)
         func isReported(_ report: PipelineReport) -> Bool {
           guard case .process(.failing(let sentence, let attempt, _)) = report else { return false }
           return sentence == "jq cannot be started: \(reason)" && attempt > 1
@@ -206,11 +206,11 @@ import Testing
 
   @Test func eventsKeepTheirKeysThroughThePipeline() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([[#"[{"k":1},{"k":1},{"k":2,"gone":1},{"x":0},{"k":3}]"#]])
+      let source = ScriptedSource([[#"[{"k":1},{"k":1},{"k":2,"gone":1},{"x":0},{"k":3}]"#]])
       let keys = Shared<[String]>([])
       let key = KeyDefinition(key: ".k | tostring?", tombstone: ".gone == 1")
       let taker = Taker(.unlimited)
-      try jq(feed, ".[]", key: key, on: thread).distinct().map { batch in
+      try jq(source, ".[]", key: key, on: thread).distinct().map { batch in
         let found = batch.keys
         keys.withLock { keys in
           for index in batch.indices {
@@ -229,19 +229,19 @@ import Testing
   // MARK: distinct
 
   @Test func anEventEqualToThePreviousOneIsDropped() async throws {
-    let feed = Feed([["1", "1", "2"], ["2"], ["2", "1"], ["1 "]])
+    let source = ScriptedSource([["1", "1", "2"], ["2"], ["2", "1"], ["1 "]])
     let taker = Taker(.unlimited)
-    feed.distinct().subscribe(taker)
+    source.distinct().subscribe(taker)
     #expect(await taker.next(9) == ["1|2", "1", "1 "])
   }
 
   @Test func theComparedEventOutlivesASubscription() async throws {
-    let feed = Feed()
-    let events = feed.distinct()
+    let source = ScriptedSource()
+    let events = source.distinct()
     for (sent, expected) in [("1", "1"), ("1", nil), ("2", "2")] as [(String, String?)] {
       let taker = Taker(.unlimited)
       events.subscribe(taker)
-      feed.send(sent)
+      source.send(sent)
       if let expected { #expect(await taker.next(1) == [expected]) }
       taker.cancel()
       #expect(taker.count == (expected == nil ? 0 : 1))
@@ -267,7 +267,7 @@ import Testing
     for (sent, expected) in [(["1", "2"], "1|2"), (["2", "3"], "3"), (["3"], "")] {
       let taker = Taker(.unlimited)
       // Another process, or another host: nothing else is common.
-      let checked = Feed([sent]).map { batch in
+      let checked = ScriptedSource([sent]).map { batch in
         var batch = batch
         batch.checkpoint = source
         return batch
@@ -283,7 +283,7 @@ import Testing
       let logged = Logged()
       for (sent, expected) in [#"[{"a":1},{"a":2}]"#: 2, #"[{"a":2},{"a":3}]"#: 1].sorted(by: { $0.key < $1.key }) {
         let taker = Taker(.unlimited)
-        let events = Feed([[sent]]).jq(
+        let events = ScriptedSource([[sent]]).jq(
           JQTransform(program: ".[]", distinctBy: ".a"), name: "test", executable: try ChildProcess.built("streamd"),
           resumption: logged.resumption, on: thread
         ) { _ in }
@@ -308,11 +308,11 @@ import Testing
 
   @Test func eventsAreComparedByTheResultOfAProgram() async throws {
     try await withSourceThread { thread in
-      let feed = Feed([
+      let source = ScriptedSource([
         [#"{"id":1, "n":1}"#, #"{"id":1,"n":2}"#, #"{ "id":2 }"#], [#"{"id": 2}"#], ["[1]", "[1]", #"{"id":2,"n":3}"#],
       ])
       let taker = Taker(.unlimited)
-      try jq(feed, nil, distinctBy: ".id", on: thread).subscribe(taker)
+      try jq(source, nil, distinctBy: ".id", on: thread).subscribe(taker)
       #expect(await taker.next(9) == [#"{"id":1, "n":1}|{ "id":2 }"#, #"[1]|[1]|{"id":2,"n":3}"#])
       #expect(errors.count == 2 && errors.allSatisfy { $0.hasPrefix("distinct: Cannot index array") })
     }
@@ -323,7 +323,7 @@ import Testing
       let events = (121...124).map { #"{"id":50000000014435\#($0)}"# }
       for (program, distinctBy) in [(nil, ".id"), ("select(.id > 1)", ".id"), (".", ".id"), ("select(true)", nil)] {
         let taker = Taker(.unlimited)
-        try jq(Feed([events]), program, distinctBy: distinctBy, on: thread).subscribe(taker)
+        try jq(ScriptedSource([events]), program, distinctBy: distinctBy, on: thread).subscribe(taker)
         #expect(await taker.next(9) == [events.joined(separator: "|")])
       }
       #expect(errors.isEmpty)
@@ -332,14 +332,14 @@ import Testing
 
   @Test func theComparedResultOutlivesASubscription() async throws {
     try await withSourceThread { thread in
-      let feed = Feed()
-      let events = try jq(feed, ".[]", distinctBy: ".a", on: thread)
+      let source = ScriptedSource()
+      let events = try jq(source, ".[]", distinctBy: ".a", on: thread)
       for expected in [#"{"a":2}|{"a":1}|{"a":2,"b":0}"#, #"{"a":1}|{"a":2,"b":0}"#] {
         let taker = Taker(.max(1))
-        let before = feed.now.requested
+        let before = source.now.requested
         events.subscribe(taker)
-        try await feed.until { $0.requested > before }
-        feed.send(#"[{"a":2}]"#, #"[{"a":1},{"a":1,"b":1},{"a":2,"b":0}]"#)
+        try await source.until { $0.requested > before }
+        source.send(#"[{"a":2}]"#, #"[{"a":1},{"a":1,"b":1},{"a":2,"b":0}]"#)
         #expect(await taker.next(1) == [expected])
         taker.cancel()
       }
@@ -350,33 +350,33 @@ import Testing
 
   @Test func theFirstAndTheNewestOfABurstPass() async throws {
     try await withSourceThread { thread in
-      let feed = Feed()
+      let source = ScriptedSource()
       let taker = Taker(.unlimited)
-      feed.throttle(to: .milliseconds(20), on: thread).subscribe(taker)
-      try await feed.until { $0.requested == 1 }
-      feed.send("1")
+      source.throttle(to: .milliseconds(20), on: thread).subscribe(taker)
+      try await source.until { $0.requested == 1 }
+      source.send("1")
       #expect(await taker.next(1) == ["1"])
-      feed.send("2")
-      feed.send("3", "4")
-      feed.finish()
+      source.send("2")
+      source.send("3", "4")
+      source.finish()
       #expect(await taker.next(9).last == "4")
     }
   }
 
   @Test func anIntervalIsKeptAcrossSubscriptions() async throws {
     try await withSourceThread { thread in
-      let feed = Feed()
-      let events = feed.throttle(to: .seconds(3600), on: thread)
+      let source = ScriptedSource()
+      let events = source.throttle(to: .seconds(3600), on: thread)
       let first = Taker(.unlimited)
       events.subscribe(first)
-      feed.send("1")
+      source.send("1")
       #expect(await first.next(1) == ["1"])
       first.cancel()
-      let before = feed.now.requested
+      let before = source.now.requested
       let second = Taker(.unlimited)
       events.subscribe(second)
-      feed.send("2")
-      try await feed.until { $0.requested > before + 1 }  // requests continue: the event is held
+      source.send("2")
+      try await source.until { $0.requested > before + 1 }  // requests continue: the event is held
       #expect(second.count == 0)
       second.cancel()
     }
@@ -384,23 +384,23 @@ import Testing
 
   @Test func aHeldEventPassesBeforeItsSubscriptionEnds() async throws {
     try await withSourceThread { thread in
-      let feed = Feed()
+      let source = ScriptedSource()
       let taker = Taker(.unlimited)
       let hold = ThrottleHold()
-      feed.throttle(to: .seconds(3600), hold: hold, on: thread).subscribe(taker)
-      try await feed.until { $0.requested == 1 }
-      feed.send("1")
+      source.throttle(to: .seconds(3600), hold: hold, on: thread).subscribe(taker)
+      try await source.until { $0.requested == 1 }
+      source.send("1")
       #expect(await taker.next(1) == ["1"])
-      feed.send("2")
-      try await feed.until { $0.requested == 3 }  // 2 counts as taken
+      source.send("2")
+      try await source.until { $0.requested == 3 }  // 2 counts as taken
       await withCheckedContinuation { passed in thread.open([hold]) { passed.resume() } }
       #expect(taker.count == 2)
-      feed.send("3")
+      source.send("3")
       #expect(await taker.next(2) == ["2", "3"])
       thread.close([hold])
-      let before = feed.now.requested
-      feed.send("4")
-      try await feed.until { $0.requested > before }
+      let before = source.now.requested
+      source.send("4")
+      try await source.until { $0.requested > before }
       #expect(taker.count == 3)
       taker.cancel()
     }
@@ -409,12 +409,12 @@ import Testing
   @Test func anIntervalContinuesAfterTheLastEventOfAnotherHost() async throws {
     try await withSourceThread { thread in
       for (elapsed, passes) in [(60, false), (3600, true), (-86400, false)] as [(Int, Bool)] {
-        let feed = Feed()
+        let source = ScriptedSource()
         let taker = Taker(.unlimited)
-        feed.throttle(to: .seconds(3600), sinceLast: { .seconds(elapsed) }, on: thread).subscribe(taker)
-        try await feed.until { $0.requested == 1 }
-        feed.send("1")
-        try await feed.until { $0.requested > 1 }
+        source.throttle(to: .seconds(3600), sinceLast: { .seconds(elapsed) }, on: thread).subscribe(taker)
+        try await source.until { $0.requested == 1 }
+        source.send("1")
+        try await source.until { $0.requested > 1 }
         #expect(taker.count == (passes ? 1 : 0))
         taker.cancel()
       }

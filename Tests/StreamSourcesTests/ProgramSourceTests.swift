@@ -463,7 +463,7 @@ import Testing
     var splitter = ErrorLines()
     var lines: [String] = []
     for start in stride(from: 0, to: text.count, by: pieceBytes) {
-      lines += text[start..<min(text.count, start + pieceBytes)].withUnsafeBytes { splitter.feed($0) }
+      lines += text[start..<min(text.count, start + pieceBytes)].withUnsafeBytes { splitter.split($0) }
     }
     lines += splitter.end()
     let cut = long + "… (cut at 2 KiB)"

@@ -8,7 +8,7 @@ import Testing
   private func events(_ text: String, _ form: ServerSentEventForm) throws -> [String] {
     var parser = ServerSentEventSplitter(maximumBytes: 1000, form: form)
     var events = EventBatch()
-    try Array(text.utf8).withUnsafeBytes { try parser.feed($0, into: &events) }
+    try Array(text.utf8).withUnsafeBytes { try parser.split($0, into: &events) }
     return events.map { String(decoding: $0, as: UTF8.self) }
   }
 

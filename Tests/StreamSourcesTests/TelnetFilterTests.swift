@@ -6,7 +6,7 @@ import Testing
   private func filtered(_ bytes: [UInt8], by size: Int) throws -> (text: [UInt8], answers: [UInt8]) {
     var (filter, text) = (TelnetFilter(), [UInt8]())
     for start in stride(from: 0, to: bytes.count, by: size) {
-      try bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { try filter.feed($0, into: &text) }
+      try bytes[start..<min(bytes.count, start + size)].withUnsafeBytes { try filter.filter($0, into: &text) }
     }
     return (text, filter.takeAnswers())
   }

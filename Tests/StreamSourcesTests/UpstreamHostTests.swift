@@ -115,11 +115,11 @@ import Testing
       let held = try await hold(1, on: thread)
       let url = upstream.url("/count/a\(key)")
       let waiting = Task { try await thread.fetch(url) { $0.timeout = .seconds(10) } }
-      let feed = Task { try await thread.fetch(url) { ($0.timeout, $0.isEndless) = (.seconds(10), true) } }
+      let endless = Task { try await thread.fetch(url) { ($0.timeout, $0.isEndless) = (.seconds(10), true) } }
       let hanging = try await thread.fetch(upstream.otherURL("/hang/b\(key)")) { $0.timeout = .seconds(10.1) }
       #expect(hanging.failure != nil)  // the others have been queued for that time
       try await release(on: thread)
-      for task in held + [waiting, feed] { #expect(try await task.value.failure == nil) }
+      for task in held + [waiting, endless] { #expect(try await task.value.failure == nil) }
     }
   }
 

@@ -15,13 +15,13 @@ import Testing
   private func pass(
     _ batches: [EventBatch], as form: ReceivedForm = ReceivedForm(requiresJSON: true), keepsPosition: Bool = false
   ) -> (demand: [Subscribers.Demand?], passed: [EventBatch]) {
-    let feed = Feed()
+    let source = ScriptedSource()
     let passed = Shared<[EventBatch]>([])
-    let sink = feed.received(as: form, keepsPosition: keepsPosition) { [reports] report in
+    let sink = source.received(as: form, keepsPosition: keepsPosition) { [reports] report in
       reports.withLock { $0.append(report) }
     }.sink { batch in passed.withLock { $0.append(batch) } }
     defer { sink.cancel() }
-    let demand = batches.map { feed.now.subscriber?.receive($0) }
+    let demand = batches.map { source.now.subscriber?.receive($0) }
     return (demand, passed.withLock { $0 })
   }
 
@@ -66,7 +66,7 @@ import Testing
       passed == [
         batch(["{\"a\":1}", "{\"a\":2}", "1", "2", "[]"], 7), batch(["{}"]), batch(["{\"t\":12\0}34}", "[1]"]),
       ])
-    #expect(reports.withLock { $0 } == [.valueError("more than 65536 JSON texts at once")])
+    #expect(reports.withLock { $0 } == [.failedEvent("more than 65536 JSON texts at once")])
   }
 
   @Test func aBatchThatBecomesEmptyPassesItsCheckpointAtOnce() {

@@ -27,7 +27,7 @@ import Testing
       .recovered(afterFailures: 0),
       .limited(""), .said(""),
     ]
-    let pipeline: [PipelineReport] = [.valueError(""), .passing]
+    let pipeline: [PipelineReport] = [.failedEvent(""), .passing]
     let derived: [DerivedSource.Report] = [.missed(.known(1), base: "b"), .current]
     var entries = FeedEntries(of: "s")
     return server.map { Journal.Entry($0) } + source.flatMap { entries.take($0, at: .zero) }

@@ -168,7 +168,7 @@ import Testing
   @Test func eventsOnWhichAProgramFailsAreCounted() {
     var log = Log()
     for number in 0..<1000 {  // every second event
-      log.take(.valueError("no number: \(number)"))
+      log.take(.failedEvent("no number: \(number)"))
       log.take(.passing)
       log.wait(.milliseconds(100))
     }

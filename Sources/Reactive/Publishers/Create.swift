@@ -11,7 +11,7 @@ public final class Create<Output, Failure: Error>: Publisher {
 
   private let start: (Receiver) -> any Cancellable
 
-  /// - Parameter start: Called on the subscriber's thread. Starts work that feeds the receiver, from any thread; must
+  /// - Parameter start: Called on the subscriber's thread. Starts work that sends to the receiver, from any thread; must
   ///   not block. The cancellable that it returns stops that work: it is cancelled with the subscription, or released
   ///   at the end.
   public init(_ start: @escaping (_ subscriber: Receiver) -> any Cancellable) { self.start = start }
@@ -20,7 +20,7 @@ public final class Create<Output, Failure: Error>: Publisher {
   ///   cancelled.
   public init(_ produce: @escaping (_ subscriber: Receiver, _ context: any Context) -> Void) {
     start = { receiver in
-      let work = Unchecked { produce(receiver, receiver.feed) }  // run once, by the queue
+      let work = Unchecked { produce(receiver, receiver.context) }  // run once, by the queue
       DispatchQueue(label: "Create").async { work.value() }
       return Subscriptions.empty
     }
@@ -30,21 +30,21 @@ public final class Create<Output, Failure: Error>: Publisher {
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) {
     let link = CreateLink(subscriber)
     link.begin()
-    if !link.core.isOver { link.feed.hold(start(Receiver(link.feed, send: link.perform))) }
+    if !link.core.isOver { link.context.hold(start(Receiver(link.context, send: link.perform))) }
   }
 
   /// Passes the closure's signals to its subscriber. Thread-safe.
   public struct Receiver {
-    fileprivate let feed: CreateFeed
+    fileprivate let context: CreateWork
     private let send: (CreateEvent<Output, Failure>) -> Void
 
-    fileprivate init(_ feed: CreateFeed, send: @escaping (CreateEvent<Output, Failure>) -> Void) {
-      (self.feed, self.send) = (feed, send)
+    fileprivate init(_ context: CreateWork, send: @escaping (CreateEvent<Output, Failure>) -> Void) {
+      (self.context, self.send) = (context, send)
     }
 
     /// Delivers the value if there is demand.
     public func receive(_ input: Output) {
-      feed.willSend()
+      context.willSend()
       send(.value(input))
     }
     /// Ends the subscription. Later signals are ignored.
@@ -70,7 +70,7 @@ private enum CreateEvent<Output, Failure: Error> {
 }
 
 /// The state of a subscription that its work can see, and the cancellable that stops the work.
-private final class CreateFeed: CreateContext {
+private final class CreateWork: CreateContext {
   private struct State {
     var isPaused = true
     /// The number of values in delivery, possibly on another thread. Until it is 0, the remaining demand is unknown.
@@ -132,19 +132,19 @@ private final class CreateFeed: CreateContext {
 private final class CreateLink<Down: Subscriber>: Junction {
   typealias Event = CreateEvent<Down.Input, Down.Failure>
   let core: JunctionCore<Event, Down>
-  let feed = CreateFeed()
+  let context = CreateWork()
 
   init(_ down: Down) { core = JunctionCore(down, "Create") }
 
-  func leave() { feed.end()?.cancel() }
+  func leave() { context.end()?.cancel() }
 
-  func request(_ demand: Subscribers.Demand, for down: Down) { if demand != .none { feed.setPaused(false) } }
+  func request(_ demand: Subscribers.Demand, for down: Down) { if demand != .none { context.setPaused(false) } }
 
   func handle(_ event: Event, for down: Down) {
     switch event {
     case .value(let value):
       if core.demand > .none { _ = emit(value, for: down) }
-      feed.hasSent(isPaused: core.demand == .none)
+      context.hasSent(isPaused: core.demand == .none)
     case .end(let completion): end(completion, for: down)
     }
   }

@@ -2,7 +2,7 @@ import Locks
 import Synchronization
 
 extension Publishers {
-  /// Feeds a subject from one upstream subscription; subscribers receive the subject's signals.
+  /// Connects a subject to one upstream subscription; subscribers receive the subject's signals.
   ///
   /// A class: all references share the subject.
   public final class Multicast<Upstream: Publisher, SubjectType: Subject>: ConnectablePublisher, Operator
@@ -185,14 +185,14 @@ extension Publishers.Share: Sendable where Upstream: Sendable, Upstream.Output: 
 }
 
 extension Publisher {
-  /// Feeds the subject that the closure creates from one upstream subscription, on `connect()`. Demand: the subject's;
+  /// Connects the subject that the closure creates to one upstream subscription, on `connect()`. Demand: the subject's;
   /// the subjects of this library request unlimited values.
   @inlinable public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     Publishers.Multicast(upstream: self, createSubject: createSubject)
   }
 
-  /// Feeds `subject` from one upstream subscription, on `connect()`. Demand: the subject's; the subjects of this
+  /// Connects `subject` to one upstream subscription, on `connect()`. Demand: the subject's; the subjects of this
   /// library request unlimited values.
   @inlinable public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {

@@ -13,7 +13,7 @@ extension Subject where Output == Void {
   public func send() { send(()) }
 }
 
-/// Feeds a subject from a publisher.
+/// Passes the signals of a publisher to a subject.
 @usableFromInline final class SubjectRelay<S: Subject>: Subscriber, Subscription {
   @usableFromInline let subject: S
   @usableFromInline let upstream = UpstreamSlot()

@@ -146,7 +146,7 @@ extension KeyedState {
     /// The first event that was considered; 0 if unknown.
     var begin: UInt64
 
-    init(_ area: StateArea, _ log: LogState, isSalvaged: Bool, followsFleet: Bool) {
+    init(_ area: StateArea, _ log: LogExtent, isSalvaged: Bool, followsFleet: Bool) {
       let noted = area.description.all().compactMap { StateDescription($0.bytes) }.first
       begin = noted?.begin ?? 0
       end = log.end
@@ -164,7 +164,7 @@ extension KeyedState {
 
   /// The state of a log in a region, from which another takes over. Does not change the region.
   /// - Returns: nil if there is no state, or no memory.
-  static func read(_ layout: LogLayout, _ log: LogState) -> KeyedState? {
+  static func read(_ layout: LogLayout, _ log: LogExtent) -> KeyedState? {
     guard let area = layout.stateArea else { return nil }
     let isSalvaged = log.salvagedEnd != nil
     let base = Base(area, log, isSalvaged: isSalvaged, followsFleet: layout.fleetNote?.exists ?? false)
@@ -185,13 +185,13 @@ extension KeyedState {
   /// The state of a log that continues in the same region; considers the stored events again where that is needed.
   ///
   /// - Parameters:
-  ///   - log: the log's state; a salvaged one is not in the region yet. On return it ends earlier if events cannot be
+  ///   - log: the log's extent; a salvaged one is not in the region yet. On return it ends earlier if events cannot be
   ///     considered again.
   ///   - progress: called repeatedly.
   /// - Returns: nil if the region has no state. Also nil, with `errno` set, when there is no memory: the next process
   ///   then finds the state damaged.
   static func restored(
-    _ layout: LogLayout, _ log: inout LogState, _ settings: Settings?, progress: () -> Void = {}
+    _ layout: LogLayout, _ log: inout LogExtent, _ settings: Settings?, progress: () -> Void = {}
   ) -> KeyedState? {
     guard let area = layout.stateArea, let settings else { return nil }
     let isSalvaged = log.salvagedEnd != nil
@@ -235,7 +235,7 @@ extension KeyedState {
   ///
   /// - Parameter lost: the first event that a damaged state had; nil: it was not damaged.
   private static func begunAnew(
-    _ layout: LogLayout, _ area: StateArea, _ log: LogState, _ settings: Settings, lost: UInt64?,
+    _ layout: LogLayout, _ area: StateArea, _ log: LogExtent, _ settings: Settings, lost: UInt64?,
     _ progress: () -> Void
   ) -> KeyedState? {
     let end = log.salvagedEnd ?? log.end
@@ -261,7 +261,7 @@ extension KeyedState {
 
   /// Considers the stored events after the mark again, after a power failure.
   private func considerAgain(
-    _ layout: LogLayout, _ log: inout LogState, _ settings: Settings, _ progress: () -> Void
+    _ layout: LogLayout, _ log: inout LogExtent, _ settings: Settings, _ progress: () -> Void
   ) {
     let eventsEnd = log.salvagedEnd ?? log.end
     guard end < eventsEnd else { return }
@@ -276,7 +276,7 @@ extension KeyedState {
   }
 
   private func consider(
-    _ layout: LogLayout, _ range: Range<UInt64>, _ log: LogState, _ settings: Settings, _ progress: () -> Void
+    _ layout: LogLayout, _ range: Range<UInt64>, _ log: LogExtent, _ settings: Settings, _ progress: () -> Void
   ) {
     var position = range.lowerBound
     while let key = unsafe settings.key, position < range.upperBound {
@@ -315,7 +315,7 @@ extension KeyedState {
   }
 }
 
-extension LogState {
+extension LogExtent {
   /// Removes the events from `end` on, after a power failure. Their ids are not used again, except by a fleet, which
   /// sends these events again.
   fileprivate mutating func cut(at end: UInt64, slots: Int, followsFleet: Bool) {

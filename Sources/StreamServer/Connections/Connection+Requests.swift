@@ -155,7 +155,7 @@ extension Connection {
   /// - Parameter former: a view that must not be returned; nil: each view may be.
   private func view(of stream: ServedStream, inPlaceOf former: ServedStream?) -> ServedStream? {
     // A client without the right to read needs no view: the request is refused next.
-    guard stream.feed != nil, admits(stream.configuration.read) else { return stream }
+    guard stream.rendering != nil, admits(stream.configuration.read) else { return stream }
     let visibility = visibility
     return visibility == .all
       ? stream : worker.systemStreams.view(of: stream.name, visibility, inPlaceOf: former)
@@ -317,8 +317,8 @@ extension Connection {
 
   /// - Returns: whether the stream is current; if not, its lane is notified when it is.
   private func refresh(_ stream: ServedStream) -> Bool {
-    guard let feed = stream.feed else { return true }
-    return feed.isCurrent(in: stream, for: worker) { [worker] in
+    guard let rendering = stream.rendering else { return true }
+    return rendering.isCurrent(in: stream, for: worker) { [worker] in
       worker.loop.execute { worker.existingLane(of: stream)?.streamIsCurrent() }
     }
   }

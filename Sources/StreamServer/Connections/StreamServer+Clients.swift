@@ -59,7 +59,7 @@ extension StreamServer {
         }
       }
     case .refresh(let name):
-      guard let stream = streams[name], stream.feed == nil else {
+      guard let stream = streams[name], stream.rendering == nil else {
         return completed(.noStream(name))
       }
       let status = stream.status

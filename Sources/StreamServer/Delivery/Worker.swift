@@ -377,7 +377,7 @@ import Synchronization
   /// Moves subscriptions of system streams to the views for their clients' present access. On the loop.
   func changeViews() {
     loop.assertOnLoop()
-    for lane in Array(lanes.values) where lane.stream.feed.map({ $0.visibility != .all }) ?? false {
+    for lane in Array(lanes.values) where lane.stream.rendering.map({ $0.visibility != .all }) ?? false {
       for member in lane.members where member.state != .ended { member.connection.changeView(of: member) }
     }
   }

@@ -80,7 +80,7 @@ extension HTTPSpeaker {
   ) throws(Rejection) {
     // A request for a system stream renders it, except for HEAD.
     let (event, completion) = NewestEvent.newest(of: stream)
-    if stream.feed != nil, !request.isHead {
+    if stream.rendering != nil, !request.isHead {
       return wait(for: stream, request, condition, knownID: event?.id, from: .latest, query.wait)
     }
     if case .failure(let failure) = completion { throw Rejection(of: .init(.failed, failure.message)) }

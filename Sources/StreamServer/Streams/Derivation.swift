@@ -91,7 +91,7 @@ struct BaseSurvey {
 
   private func trouble(of base: ServedStream) -> Trouble? {
     guard !base.log.hasEnded else { return nil }
-    switch base.status.state {
+    switch base.status.health {
     case .failing(let reason): return Trouble(word: "failing", name: base.name, reason: reason)
     case .waiting(let reason): return Trouble(word: "waiting", name: base.name, reason: reason)
     case .healthy:

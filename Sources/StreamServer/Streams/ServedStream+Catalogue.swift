@@ -6,7 +6,7 @@ import StreamRuntime
 
 extension ServedStream {
   /// Whether it has a source that a configuration names: it is neither a system stream nor one of a program's own.
-  var isConfigured: Bool { feed == nil && configuration.source != StreamConfiguration(name: "").source }
+  var isConfigured: Bool { rendering == nil && configuration.source != StreamConfiguration(name: "").source }
 
   /// Events that its source has lost before it read them; nil: see `SourceStatus.missed`.
   var missedEvents: UInt64? { status.missed }
@@ -23,7 +23,7 @@ extension ServedStream {
     let (keyedState, missed) = (keyedState, missedEvents)
     return CatalogueEntry(
       name: name, description: configuration.description, type: configuration.type, source: configuration.source,
-      state: state.word, message: state.message, errors: errors,
+      state: state.word, message: state.message, errors: failedEvents,
       malformed: keying.malformed.load(ordering: .relaxed),
       missed: missed, subscribers: log.subscriberCount, lastID: last, keys: keyedState?.keys,
       key: configuration.key.flatMap { JSONPaths.pointer(ofProgram: $0.key) },
@@ -60,7 +60,7 @@ extension ServedStream {
       ].compactMap { $0 }
       return reasons.isEmpty ? nil : reasons.joined(separator: "; ")
     }
-    switch (ending, status.state) {
+    switch (ending, status.health) {
     case (.finished?, _): return ("finished", fault)
     case (.failure(let failure)?, _): return ("failed", failure.message + (fault.map { "; \($0)" } ?? ""))
     case (nil, .failing(let reason)): return ("failing", message(reason))

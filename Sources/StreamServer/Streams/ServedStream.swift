@@ -19,13 +19,13 @@ final class ServedStream: Sendable {
   private let formerCountedFrom = Atomic<UInt64>(.max)
   /// The known results of JSON checks. Used under the log's lock.
   let contentVerdicts = ContentVerdicts()
-  /// The feed of a system stream; nil for others.
-  let feed: SystemFeed?
+  /// The value of a system stream; nil for others.
+  let rendering: SystemRendering?
   private let terms: Locked<Terms>
   /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
   let keying: Keying
-  private let valueErrors = Atomic<UInt64>(0)
+  private let pipelineFailures = Atomic<UInt64>(0)
   private let lagged = Atomic<UInt64>(0)
   private let sourceStatus: Locked<SourceStatus>
   private let laneCounters = Locked<[ObjectIdentifier: LaneCounters]>([:])
@@ -135,7 +135,7 @@ final class ServedStream: Sendable {
 
   init(
     _ configuration: StreamConfiguration, storage: EventLog, publishSource: PublishSource? = nil,
-    status: SourceStatus = SourceStatus(), feed: SystemFeed? = nil
+    status: SourceStatus = SourceStatus(), rendering: SystemRendering? = nil
   ) {
     name = configuration.name
     sourceStatus = Locked(status)
@@ -143,7 +143,7 @@ final class ServedStream: Sendable {
     eventLimit = EventLimit(configuration)
     keying = Keying(configuration)
     requiresJSON = Atomic(configuration.requiresJSON)
-    self.feed = feed
+    self.rendering = rendering
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
@@ -174,9 +174,9 @@ final class ServedStream: Sendable {
     return StreamAccess(readableBy: readers, visibleTo: publishSource == nil ? readers : readers.union(writers))
   }
 
-  /// The error of a published value of this size; nil: none.
+  /// The reason to refuse a published value of this size; nil: there is none.
   /// - Parameter isWhole: whether `byteCount` is the size of the value; if not, the value has at least that many bytes.
-  func valueError(ofSize byteCount: Int, isWhole: Bool = true) -> RequestFailure? {
+  func refusal(ofSize byteCount: Int, isWhole: Bool = true) -> RequestFailure? {
     let limit = maximumEventBytes
     guard byteCount > limit else { return nil }
     let value = isWhole ? "a value of \(byteCount) bytes" : "the value"
@@ -188,7 +188,7 @@ final class ServedStream: Sendable {
 
   /// The reason to refuse a published value; nil: there is none. Counts a value that is refused because it is not JSON.
   func refusal(of value: Span<UInt8>) -> RequestFailure? {
-    if let failure = valueError(ofSize: value.count) { return failure }
+    if let failure = refusal(ofSize: value.count) { return failure }
     guard wantsJSON, !JSONSyntax.holds(for: value) else { return nil }
     return refuseMalformed()
   }
@@ -311,11 +311,11 @@ final class ServedStream: Sendable {
   var status: SourceStatus { sourceStatus.withLock { $0 } }
 
   /// The events on which its pipeline failed, that its source has left out, or that are too large for its log.
-  var errors: UInt64 { valueErrors.load(ordering: .relaxed) &+ eventLimit.exceeded.load(ordering: .relaxed) }
+  var failedEvents: UInt64 { pipelineFailures.load(ordering: .relaxed) &+ eventLimit.exceeded.load(ordering: .relaxed) }
 
   /// Counts events on which its pipeline failed, or that its source has left out.
-  func countValueErrors(_ count: Int) {
-    valueErrors.add(UInt64(count), ordering: .relaxed)
+  func countFailedEvents(_ count: Int) {
+    pipelineFailures.add(UInt64(count), ordering: .relaxed)
   }
 
   /// Counts events and values that are not JSON.
@@ -361,7 +361,7 @@ final class ServedStream: Sendable {
     return Statistics.Stream(
       name: name, state: state(showsNames: false, &survey).word, subscribers: log.subscriberCount, eventsIn: events,
       bytesIn: bytes,
-      errors: errors, malformed: keying.malformed.load(ordering: .relaxed),
+      errors: failedEvents, malformed: keying.malformed.load(ordering: .relaxed),
       eventsOut: lanes.reduce(0) { $0 &+ $1.eventsOut.load(ordering: .relaxed) },
       bytesOut: lanes.reduce(0) { $0 &+ $1.bytesOut.load(ordering: .relaxed) },
       lag: hasLag ? lanes.reduce(0) { max($0, $1.lag.load(ordering: .relaxed)) } : nil, newest: newest,

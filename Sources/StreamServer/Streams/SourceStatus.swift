@@ -3,8 +3,8 @@ import StreamProtocol
 import StreamRuntime
 import Synchronization
 
-/// The state of a stream's source, apart from whether there are subscriptions.
-public enum SourceState: Equatable, Sendable {
+/// Whether a stream's source works, apart from whether there are subscriptions.
+public enum SourceHealth: Equatable, Sendable {
   /// There is no known problem.
   case healthy
   /// There is demand, but the host of the upstream has no free transfer or is rate-limited; with the reason.
@@ -89,8 +89,8 @@ extension CatalogueEntry.Fleet {
   }
 }
 
-/// The states of a stream's feed, from its source to its log. The server reads it for `$streams`. The feed
-/// after a change has its own status, so that late reports of the former feed have no effect.
+/// The health of the parts of a stream's feed. The server reads it for `$streams`. The feed after a change has its own
+/// status, so that late reports of the former feed have no effect.
 public final class SourceStatus: Sendable {
   /// The parts of a feed, in the order in which events pass.
   public enum Part: Int, CaseIterable, Sendable {
@@ -102,15 +102,15 @@ public final class SourceStatus: Sendable {
     case lastEvent
   }
 
-  private struct Feed {
-    var states = [SourceState](repeating: .healthy, count: Part.allCases.count)
+  private struct Parts {
+    var health = [SourceHealth](repeating: .healthy, count: Part.allCases.count)
     /// When a fetch last succeeded, and when the fetch before it did, in nanoseconds of the monotonic clock; nil: none
     /// did.
     var fetchedAt: UInt64?
     var formerlyFetchedAt: UInt64?
   }
 
-  private let feed = Locked(Feed())
+  private let parts = Locked(Parts())
 
   private struct Share {
     var status: FleetStatus?
@@ -165,15 +165,15 @@ public final class SourceStatus: Sendable {
     }
   }
 
-  /// The first state on an event's path that is not healthy.
-  public var state: SourceState { feed.withLock { $0.states.first { $0 != .healthy } ?? .healthy } }
+  /// The health of the first part on an event's path that is not healthy.
+  public var health: SourceHealth { parts.withLock { $0.health.first { $0 != .healthy } ?? .healthy } }
 
-  /// Sets the state of one part. If the pipeline fails, the last fetch does not count: its event may be the reason.
+  /// Sets the health of one part. If the pipeline fails, the last fetch does not count: its event may be the reason.
   /// Thread-safe.
-  public func set(_ state: SourceState, of part: Part = .source) {
-    feed.withLock { feed in
-      feed.states[part.rawValue] = state
-      if part != .source, case .failing = state { feed.fetchedAt = feed.formerlyFetchedAt }
+  public func set(_ health: SourceHealth, of part: Part = .source) {
+    parts.withLock { parts in
+      parts.health[part.rawValue] = health
+      if part != .source, case .failing = health { parts.fetchedAt = parts.formerlyFetchedAt }
     }
   }
 
@@ -181,14 +181,14 @@ public final class SourceStatus: Sendable {
   /// pipeline fails, because the stream lacks an event then. Thread-safe.
   public func noteFetch() {
     let now = EventLoop.monotonicNow()
-    feed.withLock { feed in
-      guard feed.states.dropFirst().allSatisfy({ $0 == .healthy }) else { return }
-      (feed.formerlyFetchedAt, feed.fetchedAt) = (feed.fetchedAt, now)
+    parts.withLock { parts in
+      guard parts.health.dropFirst().allSatisfy({ $0 == .healthy }) else { return }
+      (parts.formerlyFetchedAt, parts.fetchedAt) = (parts.fetchedAt, now)
     }
   }
 
   /// When a fetch last succeeded, in nanoseconds of the monotonic clock; nil: none has, or the source does not fetch.
-  var fetchedAt: UInt64? { feed.withLock { $0.fetchedAt } }
+  var fetchedAt: UInt64? { parts.withLock { $0.fetchedAt } }
 
   /// What is known of a derived stream's bases; nil for others. Thread-safe.
   var derivation: Derivation? {
@@ -257,7 +257,7 @@ public final class SourceStatus: Sendable {
       derivation?.missed.add(missed, ordering: .relaxed)
       missedCount.withLock { if let own = $0 { $0 = own &+ missed } }
     }
-    feed.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
+    parts.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
   }
 
   /// Whether this host's source of a stream that hosts share is asked for an event. Set once a second.

@@ -145,9 +145,9 @@ final class SystemStreams: Sendable {
       limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero), read: kind.read)
     let firstID = max(EventLoop.wallClock(), leastID(of: kind.name))
     guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
-    let feed = SystemFeed(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
-    let stream = ServedStream(configuration, storage: storage, feed: feed)
-    stream.log.setUpstream(feed.ticks(for: stream, everyMilliseconds: kind.milliseconds))
+    let rendering = SystemRendering(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
+    let stream = ServedStream(configuration, storage: storage, rendering: rendering)
+    stream.log.setUpstream(rendering.ticks(for: stream, everyMilliseconds: kind.milliseconds))
     return stream
   }
 

@@ -227,7 +227,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     var events = EventBatch()
     var failure: SourceFailure?
     do throws(SourceFailure) {
-      try unsafe feed(bytes, into: &events)
+      try unsafe split(bytes, into: &events)
     } catch {
       failure = error
     }
@@ -246,7 +246,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
           var rest: [UInt8] = []
           charset.end(into: &rest)
           try unsafe rest.span.withUnsafeBytes { bytes throws(EventTooLong) in
-            try unsafe splitter.feed(bytes, into: &last)
+            try unsafe splitter.split(bytes, into: &last)
           }
         }
         try splitter.end(into: &last)
@@ -265,7 +265,7 @@ extension HTTPStreamSubscription {
   /// Server-sent events are in UTF-8, whatever the response says. Source: WHATWG HTML, 9.2.6.
   private var content: HTTPContent { driver.format == .lines ? driver.configuration.content : .any }
 
-  private func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(SourceFailure) {
+  private func split(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(SourceFailure) {
     if !hasBody, content != .any { charset = try unsafe .of(head, bytes) }
     hasBody = true
     if isAtStart {
@@ -277,7 +277,7 @@ extension HTTPStreamSubscription {
       }
     }
     do throws(EventTooLong) {
-      guard let charset else { return try unsafe splitter.feed(bytes, into: &events) }
+      guard let charset else { return try unsafe splitter.split(bytes, into: &events) }
       var text: [UInt8] = []
       unsafe charset.decode(bytes, into: &text)
       let count = charset.takeFaultCount()
@@ -288,7 +288,7 @@ extension HTTPStreamSubscription {
       }
       isGarbled = count > 0
       try unsafe text.span.withUnsafeBytes { bytes throws(EventTooLong) in
-        try unsafe splitter.feed(bytes, into: &events)
+        try unsafe splitter.split(bytes, into: &events)
       }
     } catch {
       throw tooLong(error)

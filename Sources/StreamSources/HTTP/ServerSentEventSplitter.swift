@@ -48,7 +48,7 @@ struct ServerSentEventSplitter: EventSplitter {
     nextID = lastEventID
   }
 
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
+  mutating func split(_ bytes: UnsafeRawBufferPointer, into events: inout EventBatch) throws(EventTooLong) {
     var rest = unsafe bytes[...]
     while let first = unsafe rest.first {
       if isAfterCR, first == 0x0A { unsafe rest = unsafe rest.dropFirst() }

@@ -59,7 +59,7 @@ import StreamRuntime
   /// and return to their own origin only.
   private var cookies: [HTTPURL.Origin: [[CChar]]] = [:]
   private var redirects = 0
-  private var queueState = QueueState.nowhere
+  private var queuePlace = QueuePlace.nowhere
   /// Whether its turn has come: its request may have been sent.
   private(set) var hasBegun = false
   private var waitNotice: TimerID?
@@ -70,8 +70,8 @@ import StreamRuntime
   /// Fires when the head of a streaming response does not arrive in time.
   private var headTimer: TimerID?
 
-  /// Its state in the queue of the hop's host.
-  private enum QueueState {
+  /// Its place in the queue of the hop's host.
+  private enum QueuePlace {
     case nowhere  // can become: inLine
     case inLine(UpstreamHost)  // can become: withPlace, nowhere
     case withPlace(UpstreamHost)  // can become: nowhere
@@ -161,19 +161,19 @@ import StreamRuntime
     let name =
       request.unixSocket.map { UpstreamHost.Name.unixSocket($0) }
       ?? .network(host: hop.origin.host, port: hop.origin.port)
-    if case .withPlace(let host) = queueState {
+    if case .withPlace(let host) = queuePlace {
       if host.name == name { return begin() }
       leaveHost()
     }
     let host = client.host(named: name)
-    queueState = .inLine(host)
+    queuePlace = .inLine(host)
     host.join(self)
-    if case .inLine = queueState { noteWaiting(after: Self.noteDelay) }
+    if case .inLine = queuePlace { noteWaiting(after: Self.noteDelay) }
   }
 
   /// The transfer now occupies a place.
   func begin() {
-    if case .inLine(let host) = queueState { queueState = .withPlace(host) }
+    if case .inLine(let host) = queuePlace { queuePlace = .withPlace(host) }
     stopTimers()
     hopBegan = .now
     if !hasBegun {
@@ -292,9 +292,9 @@ import StreamRuntime
 
   /// Called last: the transfer that gets the place may begin at once, and find the connection free.
   private func leaveHost() {
-    let queueState = queueState
-    self.queueState = .nowhere
-    switch queueState {
+    let queuePlace = queuePlace
+    self.queuePlace = .nowhere
+    switch queuePlace {
     case .nowhere: break
     case .inLine(let host): host.leave(self)
     case .withPlace(let host): host.free()
@@ -303,13 +303,13 @@ import StreamRuntime
 
   private func noteWaiting(after delay: Duration) {
     waitNotice = client?.loop.schedule(after: delay) { [weak self] in
-      guard let self, case .inLine(let host) = queueState else { return }
+      guard let self, case .inLine(let host) = queuePlace else { return }
       let reason = host.reasonToWait
       if reason != waitReason {
         waitReason = reason
         handler?.transferWaits(reason)
       }
-      if case .inLine = self.queueState { noteWaiting(after: Self.waitPeriod) }
+      if case .inLine = self.queuePlace { noteWaiting(after: Self.waitPeriod) }
     }
   }
 
@@ -452,7 +452,7 @@ import StreamRuntime
       for name in WebSocketOffer.answerFields { head.answer[name] = fields(name).map(\.text) }
     }
     self.head = head
-    if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queueState { host.rest(for: rest) }
+    if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queuePlace { host.rest(for: rest) }
     if [301, 302, 303, 307, 308].contains(status), let location = field("Location") {
       redirectsTo = location
       return request.offer == nil && !request.isEndless || endUnread()

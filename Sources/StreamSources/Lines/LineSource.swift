@@ -241,7 +241,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
         let bytes = unsafe UnsafeRawBufferPointer(rebasing: room[..<min(size, room.count)])
         if settings.isTelnet {
           var text: [UInt8] = []
-          do throws(ContentFault) { try unsafe telnet.feed(bytes, into: &text) } catch {
+          do throws(ContentFault) { try unsafe telnet.filter(bytes, into: &text) } catch {
             throw SourceFailure(error.sentence)
           }
           unsafe text.withUnsafeBytes { unsafe take($0, text.count, into: &events) }
@@ -262,7 +262,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
         dropped += 1
         return
       }
-      try? unsafe splitter.feed(bytes, into: &events)  // a long line is dropped
+      try? unsafe splitter.split(bytes, into: &events)  // a long line is dropped
       if case .udp = settings.place { try? splitter.end(into: &events) }
     } else if size > min(bytes.count, settings.maximumEventBytes) {
       (dropped, endsWithDropped) = (dropped + 1, true)

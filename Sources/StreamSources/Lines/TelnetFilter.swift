@@ -30,7 +30,7 @@ struct TelnetFilter {
 
   /// Appends what is no command.
   /// - Throws: for parameters without an end.
-  mutating func feed(_ bytes: UnsafeRawBufferPointer, into output: inout [UInt8]) throws(ContentFault) {
+  mutating func filter(_ bytes: UnsafeRawBufferPointer, into output: inout [UInt8]) throws(ContentFault) {
     for index in bytes.indices {
       let byte = unsafe bytes[index]
       switch phase {

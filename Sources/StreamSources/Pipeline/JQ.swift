@@ -6,7 +6,7 @@ import StreamRuntime
 public enum PipelineReport: Sendable, Equatable {
   /// A program failed on an event, which was removed or, for `distinct`, passed. The reason is a sentence without full
   /// stop; it may contain 200 bytes of the event.
-  case valueError(String)
+  case failedEvent(String)
   /// This number of events was removed: they are not JSON, which the stream requires. The reason is that of the last one.
   case malformed(Int, String)
   /// The previous event failed; this one did not.
@@ -210,7 +210,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
       return
     }
     hasAnswered = true
-    if let failure = answer.failure { report(.valueError(failure)) }
+    if let failure = answer.failure { report(.failedEvent(failure)) }
     let isLost = answer.failure != nil && answer.outputs.isEmpty
     if isFailing || answer.failure != nil, !isLost { report(.passing) }
     isFailing = isLost
@@ -230,7 +230,7 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     process = nil
     guard isReady else { return retryLater(reason) }
     if !machine.unanswered.isEmpty, !(isForMemory && hasAnswered) {
-      report(.valueError(reason))
+      report(.failedEvent(reason))
       isFailing = true
       machine.answered([])
     }

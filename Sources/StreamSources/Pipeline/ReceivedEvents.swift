@@ -72,7 +72,7 @@ private struct Reception {
       return true
     }
     (texts.checkpoint, texts.loss) = (batch.checkpoint, batch.loss)
-    for _ in 0..<refusedCount { reports.append(.valueError("more than \(JSONSyntax.mostTexts) JSON texts at once")) }
+    for _ in 0..<refusedCount { reports.append(.failedEvent("more than \(JSONSyntax.mostTexts) JSON texts at once")) }
     return texts
   }
 

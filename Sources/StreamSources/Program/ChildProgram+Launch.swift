@@ -10,7 +10,7 @@ extension ChildProgram {
     /// Its standard output; non-blocking.
     let output: OwnedDescriptor
     /// Its standard error; non-blocking.
-    let errors: OwnedDescriptor
+    let errorOutput: OwnedDescriptor
     /// Readable once the program has exited.
     let process: OwnedDescriptor
 
@@ -23,10 +23,10 @@ extension ChildProgram {
     /// - Throws: the call that failed. Nothing runs then.
     init(_ command: [String], environment: [String]) throws(SystemError) {
       let output = try Pipe()
-      let errors = try Pipe()
+      let errorOutput = try Pipe()
       var program = Spawn(command)
       program.environment = environment
-      program.descriptors = [.null, .copy(output.writing.raw), .copy(errors.writing.raw)]
+      program.descriptors = [.null, .copy(output.writing.raw), .copy(errorOutput.writing.raw)]
       program.leadsGroup = true
       let child = try program.start()
       let process = process_descriptor(child)
@@ -37,7 +37,7 @@ extension ChildProgram {
       }
       id = child
       self.output = output.nonBlockingReading()
-      self.errors = errors.nonBlockingReading()
+      self.errorOutput = errorOutput.nonBlockingReading()
       self.process = OwnedDescriptor(process)
     }
   }

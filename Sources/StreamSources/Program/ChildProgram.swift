@@ -38,7 +38,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   private let id: pid_t
   private let grace: Duration
   private let output: ProgramPipe
-  private let errors: ProgramPipe
+  private let errorOutput: ProgramPipe
   private let process: OwnedDescriptor
   private let thread: SourceThread
   private var handler: (any Handler)?
@@ -62,7 +62,8 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     id = launch.id
     grace = configuration.grace
     output = ProgramPipe(launch.output, pieceBytes: Self.outputBytes, on: thread.loop)
-    errors = ProgramPipe(launch.errors, pieceBytes: Self.errorBytes, share: thread.errorShare, on: thread.loop)
+    errorOutput = ProgramPipe(
+      launch.errorOutput, pieceBytes: Self.errorBytes, share: thread.errorShare, on: thread.loop)
     process = launch.process
     self.thread = thread
     self.handler = handler
@@ -70,14 +71,14 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
       if let self, !isDiscarding { unsafe self.handler?.programWrote(bytes) }
     }
     output.ended = { [weak self] in self?.outputEnded() }
-    unsafe errors.receive = { [weak self] bytes in
-      if let self { unsafe errorLines.feed(bytes).forEach(say) }
+    unsafe errorOutput.receive = { [weak self] bytes in
+      if let self { unsafe errorLines.split(bytes).forEach(say) }
     }
-    errors.ended = { [weak self] in self?.errorsEnded() }
+    errorOutput.ended = { [weak self] in self?.errorOutputEnded() }
     do throws(SystemError) {
       try thread.programGuard?.watch(id)
       registration = try thread.loop.register(process.raw, for: .readable, handler: self)
-      try errors.watch()
+      try errorOutput.watch()
     } catch {
       if let registration { thread.loop.unregister(registration) }
       Self.endAtOnce(id)
@@ -98,7 +99,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   func end(within grace: Duration? = nil) {
     thread.loop.assertOnLoop()
     isDiscarding = true
-    if thread.isStopped { errors.share = nil }
+    if thread.isStopped { errorOutput.share = nil }
     terminate(within: grace ?? self.grace)
     watchOutput()
   }
@@ -116,7 +117,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     }
   }
 
-  private func errorsEnded() {
+  private func errorOutputEnded() {
     errorLines.end().forEach(say)
     finish()
   }
@@ -208,7 +209,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
     if let killTimer { thread.loop.cancel(killTimer) }
     killTimer = nil
     phase = .over
-    errors.limitToWhatIsThere()
+    errorOutput.limitToWhatIsThere()
     output.limitToWhatIsThere()
     if !output.isAtEnd { watchOutput() }
     finish()
@@ -217,7 +218,7 @@ final class ChildProgram: KeptProcess, EventLoop.Handler {
   /// Reports the end, once everything that the program has written was read.
   private func finish() {
     thread.loop.assertOnLoop()
-    guard phase == .over, errors.isAtEnd, output.isAtEnd, let handler else { return }
+    guard phase == .over, errorOutput.isAtEnd, output.isAtEnd, let handler else { return }
     self.handler = nil
     handler.programEnded(ending ?? .unknown)
     thread.forget(self)

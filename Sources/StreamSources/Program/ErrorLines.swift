@@ -11,7 +11,7 @@ struct ErrorLines {
   private var isCut = false
 
   /// Takes the next bytes, and returns the lines that they complete.
-  mutating func feed(_ bytes: UnsafeRawBufferPointer) -> [String] {
+  mutating func split(_ bytes: UnsafeRawBufferPointer) -> [String] {
     var lines: [String] = []
     var rest = unsafe bytes[...]
     while unsafe !rest.isEmpty {

@@ -51,7 +51,7 @@ extension ProgramSubscription {
   func takeLines(_ bytes: UnsafeRawBufferPointer, _ splitter: inout LineSplitter) throws(SourceFailure) {
     var events = EventBatch()
     defer { give(events, nil) }
-    do throws(EventTooLong) { try unsafe splitter.feed(bytes, into: &events) } catch { throw Self.tooLong(error) }
+    do throws(EventTooLong) { try unsafe splitter.split(bytes, into: &events) } catch { throw Self.tooLong(error) }
   }
 
   /// Delivers a last line without line end, or holds it until it is wanted.

@@ -24,7 +24,7 @@ protocol SourceSection: Equatable, Sendable {
   /// fleet compare them (`Configuration.Stream.definitionDigest`).
   var definition: [DefinitionField] { get }
   /// The publisher at the start of the stream's pipeline.
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never>
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never>
 
   /// Whether clients publish the events.
   var isPublished: Bool { get }
@@ -59,7 +59,7 @@ protocol SourceSection: Equatable, Sendable {
 typealias DefinitionField = (key: String, value: String)
 
 /// The parts of the daemon that a source uses.
-struct FeedContext {
+struct SectionContext {
   let source: SourceContext
   /// The source of a stream to which clients publish.
   let publishSource: PublishSource

@@ -30,7 +30,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private let machine: FleetMachine
   private let server: StreamServer
   private let journal: Journal
-  private var feeds: [String: FleetFeed] = [:]
+  private var fetchers: [String: FleetFetcher] = [:]
   /// The shards whose positions other hosts may ask for.
   private var answered: Set<Int> = []
   private var timer: (id: TimerID, due: UInt64)?
@@ -94,14 +94,14 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Sets the streams of the fleet. Without a publisher a stream keeps its own.
   func setStreams(_ streams: [Stream]) {
     loop.execute { [self] in
-      for name in feeds.keys where !streams.contains(where: { $0.definition.name == name }) {
-        feeds.removeValue(forKey: name)?.end()
+      for name in fetchers.keys where !streams.contains(where: { $0.definition.name == name }) {
+        fetchers.removeValue(forKey: name)?.end()
       }
       let begun = streams.filter { set($0) }
       update { $0.setStreams(streams.map(\.definition), at: $1) }
       // A changed source takes over from the former one.
       for stream in begun where stream.publishSource != nil || machine.isFetched(stream.definition.name) {
-        feeds[stream.definition.name]?.begin()
+        fetchers[stream.definition.name]?.begin()
       }
       answerForShards()
       showStatus()
@@ -144,7 +144,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
 
   private func scheduled(_ schedule: SourceSchedule, of stream: String) {
     loop.assertOnLoop()
-    feeds[stream]?.schedule = schedule
+    fetchers[stream]?.schedule = schedule
     guard schedule.rest != nil else { return }
     update { $0.rests(stream, schedule.remaining, at: $1, wallTime: Self.wallTime) }
   }
@@ -167,7 +167,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Refuses a fetch. The source is asked again as soon as the shard has room.
   private func refuseFetch(of stream: String, _ decide: (Bool) -> Void) {
     decide(false)
-    feeds[stream]?.wasRefused()
+    fetchers[stream]?.wasRefused()
     crowded.insert(stream)
   }
 
@@ -177,12 +177,12 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     loop.execute { [self] in
       isLeaving = true
       left = done
-      for feed in feeds.values where feed.publishSource == nil { feed.end() }
+      for fetcher in fetchers.values where fetcher.publishSource == nil { fetcher.end() }
       finishLeaving()
       _ = loop.schedule(after: Self.leaveTime) { [self] in
-        for feed in feeds.values where feed.isUnsettled {
-          feed.publishSource?.interrupt()
-          feed.isUnsettled = false
+        for fetcher in fetchers.values where fetcher.isUnsettled {
+          fetcher.publishSource?.interrupt()
+          fetcher.isUnsettled = false
         }
         finishLeaving()
       }
@@ -190,7 +190,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   }
 
   private func finishLeaving() {
-    guard !feeds.values.contains(where: \.isUnsettled), let left else { return }
+    guard !fetchers.values.contains(where: \.isUnsettled), let left else { return }
     self.left = nil
     update { $0.leave(at: $1) }
     engine.stop()
@@ -203,13 +203,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   private func set(_ stream: Stream) -> Bool {
     let name = stream.definition.name
     guard let publisher = stream.publisher else { return false }
-    feeds.removeValue(forKey: name)?.end()
+    fetchers.removeValue(forKey: name)?.end()
     let isPublished = stream.publishSource != nil
-    feeds[name] = FleetFeed(
+    fetchers[name] = FleetFetcher(
       publisher, of: stream, on: loop,
       hasRoom: { [weak self] in
         guard let self, !isLeaving else { return false }
-        if isPublished { return feeds[name]?.isUnsettled == false }
+        if isPublished { return fetchers[name]?.isUnsettled == false }
         let hasRoom = machine.mayFetch(name)
         if !hasRoom { crowded.insert(name) }
         return hasRoom
@@ -226,18 +226,18 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     if batch.largestByteCount > limit {
       fitting = batch.filter { $0.count <= limit }
       let count = batch.count - fitting.count
-      server.countValueErrors(of: stream, count)
+      server.countFailedEvents(of: stream, count)
       journal.write(Journal.Entry(ServerReport.eventsTooLarge(stream: stream, count: count, limit: limit)))
     }
     // Only the last part has the checkpoint: after a failure in between, the source repeats the parts before.
     for part in fitting.parts(ofAtMost: limit) {
-      let schedule = feeds[stream]?.schedule.remaining ?? FleetSchedule()
+      let schedule = fetchers[stream]?.schedule.remaining ?? FleetSchedule()
       update { $0.fetched(part, of: stream, schedule, at: $1, wallTime: Self.wallTime) }
     }
   }
 
   private func publish(_ batch: EventBatch, to stream: String) {
-    feeds[stream]?.isUnsettled = true
+    fetchers[stream]?.isUnsettled = true
     update { $0.publish(batch, to: stream, at: $1, wallTime: Self.wallTime) }
   }
 
@@ -304,7 +304,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       }
       let waiting = crowded.filter { machine.mayFetch($0) }
       crowded.subtract(waiting)
-      for stream in waiting { feeds[stream]?.advance() }
+      for stream in waiting { fetchers[stream]?.advance() }
     }
     isPerforming = false
     waitForDeadline()
@@ -346,13 +346,13 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
       if isShown { engine.subscribe(to: subject) { _ in [] } } else { engine.unsubscribe(from: subject) }
     case .store(let events, let stream, let firstID, let time, let position):
       store(events, stream, firstID, time, position)
-    case .fetch(true, let stream): feeds[stream]?.begin()
+    case .fetch(true, let stream): fetchers[stream]?.begin()
     case .fetch(false, let stream):
-      if machine.isLeading(stream) { feeds[stream]?.rest() } else { feeds[stream]?.end() }
+      if machine.isLeading(stream) { fetchers[stream]?.rest() } else { fetchers[stream]?.end() }
     case .stored(let stream):
-      feeds[stream]?.isUnsettled = false
+      fetchers[stream]?.isUnsettled = false
       // The request for the next batch settles this one.
-      feeds[stream]?.advance()
+      fetchers[stream]?.advance()
       finishLeaving()
     case .report(let report): journal.write(Journal.Entry(report))
     }
@@ -404,7 +404,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
     guard let stamps = EventStamps(firstID: firstID, time: time, position: position.bytes), batch.setStamps(stamps)
     else { return }
     _ = server.append(batch, to: stream)
-    if let checkpoint = events.checkpoint { feeds[stream]?.publishSource?.learn(checkpoint) }
+    if let checkpoint = events.checkpoint { fetchers[stream]?.publishSource?.learn(checkpoint) }
   }
 
   // MARK: Status
@@ -418,30 +418,30 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Updates the status of the streams.
   private func showStatus() {
     let now = EventLoop.monotonicNow()
-    for (name, feed) in feeds {
+    for (name, fetcher) in fetchers {
       let status = machine.status(of: name, at: now)
       var since = status?.staleSince.map { min(now, max($0, startedAt)) }
       // A stream without any event is not stale until a host has had time to become its leader.
       if since != nil, now - startedAt < Self.staleTime, server.timeSinceLastEvent(of: name) == nil { since = nil }
-      if since != feed.stale?.since {
-        feed.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
+      if since != fetcher.stale?.since {
+        fetcher.stale = since.map { ($0, Self.wallTime - min(Self.wallTime, (now - $0) / 1000)) }
       }
-      feed.status.isFleetSourceAsked = feed.isAsked
-      feed.status.fleet = status.map {
+      fetcher.status.isFleetSourceAsked = fetcher.isAsked
+      fetcher.status.fleet = status.map {
         FleetStatus(
           isLeading: $0.isLeading, leader: $0.leader, term: $0.term, epoch: $0.epoch, lag: $0.lag,
-          staleSince: feed.stale?.wallTime, otherHosts: $0.otherHosts, outage: connection.outage)
+          staleSince: fetcher.stale?.wallTime, otherHosts: $0.otherHosts, outage: connection.outage)
       }
-      reportDifference(of: feed, name)
+      reportDifference(of: fetcher, name)
     }
     reportStaleness(at: now)
   }
 
   /// Writes an entry when other hosts have another definition of a stream, and when none has any more.
-  private func reportDifference(of feed: FleetFeed, _ stream: String) {
-    let difference = feed.status.fleet?.difference(showsNames: true)
-    guard (difference != nil) != feed.isDefinedOtherwise else { return }
-    feed.isDefinedOtherwise = difference != nil
+  private func reportDifference(of fetcher: FleetFetcher, _ stream: String) {
+    let difference = fetcher.status.fleet?.difference(showsNames: true)
+    guard (difference != nil) != fetcher.isDefinedOtherwise else { return }
+    fetcher.isDefinedOtherwise = difference != nil
     journal.write(
       .fleetDefinition, difference == nil ? .info : .warning,
       difference ?? "no other host is known to define the stream otherwise any more", .stream(stream))
@@ -450,7 +450,7 @@ final class FleetMember: FleetEngineObserver, @unchecked Sendable {
   /// Writes one entry for all streams when one has been stale for `staleTime`, and one when none is stale any more.
   /// Without a connection the journal has the reason already, and after it the hosts need time to tell of their events.
   private func reportStaleness(at now: UInt64) {
-    let stale = feeds.values.compactMap(\.stale)
+    let stale = fetchers.values.compactMap(\.stale)
     if isStale, stale.isEmpty {
       journal.write(.fleetStale, .info, "no stream of the fleet is stale any more")
       isStale = false

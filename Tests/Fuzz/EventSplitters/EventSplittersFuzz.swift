@@ -45,7 +45,7 @@ private func checkTelnet(_ bytes: UnsafeRawBufferPointer, _ size: Int) {
     var (filter, text) = (TelnetFilter(), [UInt8]())
     for start in stride(from: 0, to: bytes.count, by: size) {
       let piece = UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)])
-      do throws(ContentFault) { try filter.feed(piece, into: &text) } catch { break }
+      do throws(ContentFault) { try filter.filter(piece, into: &text) } catch { break }
     }
     return (text, filter.takeAnswers())
   }
@@ -113,10 +113,10 @@ private func checkEntry(_ bytes: UnsafeRawBufferPointer, limit: Int) {
 private func checkErrorLines(_ bytes: UnsafeRawBufferPointer, _ seed: UInt8) {
   let size = Int(seed) + 1
   var (whole, pieces) = (ErrorLines(), ErrorLines())
-  var (lines, others) = (whole.feed(bytes), [String]())
+  var (lines, others) = (whole.split(bytes), [String]())
   lines += whole.end()
   for start in stride(from: 0, to: bytes.count, by: size) {
-    others += pieces.feed(UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)]))
+    others += pieces.split(UnsafeRawBufferPointer(rebasing: bytes[start..<min(bytes.count, start + size)]))
   }
   others += pieces.end()
   precondition(lines == others, "a split made a difference")
@@ -149,7 +149,7 @@ private func run<S: EventSplitter>(
   while offset < bytes.count {
     let count = max(1, size(bytes.count - offset))
     do {
-      try splitter.feed(UnsafeRawBufferPointer(rebasing: bytes[offset..<offset + count]), into: &events)
+      try splitter.split(UnsafeRawBufferPointer(rebasing: bytes[offset..<offset + count]), into: &events)
     } catch {
       return (events, true, splitter)
     }

@@ -22,8 +22,8 @@ func fuzzLogRecovery(_ input: UnsafeRawBufferPointer) {
   bytes.initializeMemory(as: UInt8.self, repeating: 0)
   let layout = LogLayout(
     formatting: bytes, name: "fuzz", slots: 64, ringBytes: 4096, hasChecksums: choice & 1 != 0,
-    state: LogState(startingAt: 1000, boot: BootID(high: 1, low: 1)))
-  let log = EventLog(layout, LogState(startingAt: 1000), limits: limits(of: layout), owner: Keeper(), clock: { 7 })
+    extent: LogExtent(startingAt: 1000, boot: BootID(high: 1, low: 1)))
+  let log = EventLog(layout, LogExtent(startingAt: 1000), limits: limits(of: layout), owner: Keeper(), clock: { 7 })
   for number in 0..<Int(events) {
     var batch: EventBatch = [[UInt8](repeating: events, count: number &* 37 & 255)]
     if choice & 16 != 0 { batch.checkpoint = Checkpoint([UInt8](repeating: UInt8(number), count: number &* 61)) }
@@ -34,9 +34,9 @@ func fuzzLogRecovery(_ input: UnsafeRawBufferPointer) {
   if choice & 8 != 0, input.count >= offset + 32 {
     let words = (0..<4).map { input.loadUnaligned(fromByteOffset: offset + $0 * 8, as: UInt64.self) }
     offset += 32
-    var state = LogState(startingAt: words[0], boot: BootID(high: 1, low: 1))
-    (state.end, state.holeStart, state.holeEnd) = (words[1], words[2], words[3])
-    layout.write(state)
+    var extent = LogExtent(startingAt: words[0], boot: BootID(high: 1, low: 1))
+    (extent.end, extent.holeStart, extent.holeEnd) = (words[1], words[2], words[3])
+    layout.write(extent)
   }
   while offset + 3 <= input.count {
     bytes[Int(input.loadUnaligned(fromByteOffset: offset, as: UInt16.self)) % bytes.count] = input[offset + 2]
@@ -69,20 +69,20 @@ private func limits(of layout: LogLayout) -> EventLog.Limits {
 /// The recovered log is valid, whatever the bytes: each event is in its place, and appending works.
 private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   guard let layout = try? LogLayout(reading: bytes) else { return }
-  let state: LogState
-  if let intact = try? layout.intactState() {
-    state = intact
-  } else if layout.hasChecksums, let header = try? layout.state() {
-    var salvaged = layout.salvagedState(header, at: 5000)
-    state = salvaged
+  let extent: LogExtent
+  if let intact = try? layout.intactExtent() {
+    extent = intact
+  } else if layout.hasChecksums, let header = try? layout.extent() {
+    var salvaged = layout.salvagedExtent(header, at: 5000)
+    extent = salvaged
     salvaged.salvagedEnd = nil
-    layout.write(state)
+    layout.write(extent)
     if !layout.isCurrent { salvaged.historyStart = salvaged.first }  // which the previous version does not have
-    precondition((try? layout.intactState()) == salvaged, "what was salvaged is not intact")
+    precondition((try? layout.intactExtent()) == salvaged, "what was salvaged is not intact")
   } else {
     return
   }
-  let log = EventLog(layout, state, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
+  let log = EventLog(layout, extent, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
   check(log)
   // A log of the previous version is only read.
   guard layout.isCurrent else { return }
@@ -95,7 +95,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
   }
   check(log)
   precondition(log.endPosition == end + 80, "ids leapt")
-  guard let again = try? layout.intactState() else { preconditionFailure("what was appended is not intact") }
+  guard let again = try? layout.intactExtent() else { preconditionFailure("what was appended is not intact") }
   let next = EventLog(layout, again, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
   precondition(next.endPosition == log.endPosition && next.checkpoint == log.checkpoint, "another log")
   precondition(next.countedFrom >= log.countedFrom && next.countedFrom <= next.endPosition, "another history")
@@ -114,7 +114,7 @@ private func recover(_ bytes: UnsafeMutableRawBufferPointer) {
     precondition(batch.isEmpty || next.skip(id ?? 0) == id && next.newestID == next.endPosition - 1, "another id")
   }
   check(next)
-  guard let stamped = try? layout.intactState() else { preconditionFailure("what had stamps is not intact") }
+  guard let stamped = try? layout.intactExtent() else { preconditionFailure("what had stamps is not intact") }
   let last = EventLog(layout, stamped, limits: limits(of: layout), owner: Keeper(), clock: { 9 })
   precondition(last.endPosition == next.endPosition && last.firstPosition == next.firstPosition, "another log")
   precondition(last.fleetPosition == next.fleetPosition, "another position")

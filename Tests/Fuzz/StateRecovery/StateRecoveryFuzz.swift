@@ -19,9 +19,9 @@ func fuzzStateRecovery(_ input: UnsafeRawBufferPointer) {
   let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: regionBytes, alignment: 4096)
   defer { bytes.deallocate() }
   bytes.initializeMemory(as: UInt8.self, repeating: 0)
-  let start = LogState(startingAt: 1000, boot: BootID(high: 1, low: 1))
+  let start = LogExtent(startingAt: 1000, boot: BootID(high: 1, low: 1))
   let layout = LogLayout(
-    formatting: bytes, name: "fuzz", slots: 64, ringBytes: 4096, hasChecksums: choice & 1 != 0, state: start,
+    formatting: bytes, name: "fuzz", slots: 64, ringBytes: 4096, hasChecksums: choice & 1 != 0, extent: start,
     keyed: settings)
   guard let keyed = KeyedState.empty(layout, settings, begin: 1000) else { return }
   keyed.use(upTo: 1000)
@@ -76,20 +76,20 @@ private func append(to log: EventLog, _ count: Int, salt: Int) {
 /// A state that is continued is one of its region's events, whatever the bytes, and goes on as the fold of later ones.
 private func recover(_ bytes: UnsafeMutableRawBufferPointer, _ choice: UInt8) {
   guard let layout = try? LogLayout(reading: bytes), layout.slots == 64, layout.ringBytes == 4096 else { return }
-  var state: LogState
-  if choice & 4 == 0, let intact = try? layout.intactState() {
-    state = intact
-  } else if layout.hasChecksums, let header = try? layout.state() {
-    state = layout.salvagedState(header, at: 5000)
+  var extent: LogExtent
+  if choice & 4 == 0, let intact = try? layout.intactExtent() {
+    extent = intact
+  } else if layout.hasChecksums, let header = try? layout.extent() {
+    extent = layout.salvagedExtent(header, at: 5000)
   } else {
     return
   }
-  if let read = KeyedState.read(layout, state) { _ = fold(read) }
+  if let read = KeyedState.read(layout, extent) { _ = fold(read) }
   let path = choice & 16 == 0 ? settings.key : nil
   let continued = KeyedState.Settings(keys: 20, bytes: 4096, keyDigest: choice & 8 == 0 ? 1 : 2, key: path)
-  let restored = KeyedState.restored(layout, &state, continued)
-  layout.write(state)
-  let log = EventLog(layout, state, restored, limits: limits(continued), owner: Keeper(), clock: { 9 })
+  let restored = KeyedState.restored(layout, &extent, continued)
+  layout.write(extent)
+  let log = EventLog(layout, extent, restored, limits: limits(continued), owner: Keeper(), clock: { 9 })
   guard let keyed = restored else { return }
   guard log.endPosition < LogLayout.idLimit / 2 else { return }
   var model = fold(keyed)

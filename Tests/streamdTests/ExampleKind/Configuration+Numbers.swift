@@ -25,7 +25,7 @@ extension Configuration.Numbers: SourceTable {
   var isJSON: Bool { true }
   func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] { localError("numbers") }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     Source(NumberSource(path: path, retry: stream.retry), in: context.source).eraseToAnyPublisher()
   }
 }

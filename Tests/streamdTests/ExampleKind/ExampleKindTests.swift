@@ -49,14 +49,14 @@ struct ExampleKindTests {
     #expect(change.hasOtherFeed && !change.hasOtherLog)
   }
 
-  @Test func anotherKindFeedsAStream() async throws {
+  @Test func anotherKindIsTheSourceOfAStream() async throws {
     let folder = try TemporaryFolder(["numbers": "1\n2\n3\n"])
     let thread = try SourceThread()
     try thread.start()
     defer { thread.stop(within: .zero) {} }
     let stream = try parse("[streams.s.numbers]\npath = \"\(folder.path)/numbers\"").streams[0]
     let reports = Locked<[SourceReport]>([])
-    let context = FeedContext(
+    let context = SectionContext(
       source: SourceContext(on: thread) { report in reports.withLock { $0.append(report) } },
       publishSource: PublishSource(), derived: { _, _ in Empty(completeImmediately: true).eraseToAnyPublisher() })
     for await batch in stream.source.section.publisher(of: stream, in: context).first().values {

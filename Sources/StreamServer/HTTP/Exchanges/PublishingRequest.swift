@@ -161,7 +161,7 @@ final class PublishingRequest: Exchange {
   }
 
   private func checkSize(_ byteCount: Int, isWhole: Bool = true) throws(Rejection) {
-    guard let failure = stream.valueError(ofSize: byteCount, isWhole: isWhole) else { return }
+    guard let failure = stream.refusal(ofSize: byteCount, isWhole: isWhole) else { return }
     throw rejection(failure)
   }
 
@@ -421,8 +421,7 @@ extension HTTPSpeaker {
     let isASCII = try mustBeASCII(type, for: stream)
     let hasLines =
       type.map { ([EventEncoding.Format.ndjson.mediaType] + Self.otherLineTypes).contains($0.name) } ?? false
-    if case .length(let count) = head.framing, !hasLines, let failure = stream.valueError(ofSize: Int(clamping: count))
-    {
+    if case .length(let count) = head.framing, !hasLines, let failure = stream.refusal(ofSize: Int(clamping: count)) {
       throw Rejection(of: failure)
     }
     let publishing = try PublishingRequest.begin(

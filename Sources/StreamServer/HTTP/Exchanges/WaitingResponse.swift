@@ -37,7 +37,7 @@ final class WaitingResponse: Exchange {
     if let event, isKnown, isForNewer {
       knownID = event.id
       // The stream has ended, or the system stream was rendered, without a newer event.
-      return stream.feed == nil ? timeIsOver() : subscribe(to: stream, from: .after(id: event.id))
+      return stream.rendering == nil ? timeIsOver() : subscribe(to: stream, from: .after(id: event.id))
     }
     let isNamed = condition.map { isKnown || EntityTag.isAny($0) && !isForNewer } ?? false
     http.respond(with: event, of: stream, request, isKnown: isNamed)
@@ -102,7 +102,7 @@ final class WaitingResponse: Exchange {
       let end = stream.log.read { storage, _ in storage.endPosition }
       response.subscribe(
         to: stream,
-        from: stream.feed != nil ? .latest : saved.knownID.flatMap { $0 < end ? .after(id: $0) : nil } ?? .replay)
+        from: stream.rendering != nil ? .latest : saved.knownID.flatMap { $0 < end ? .after(id: $0) : nil } ?? .replay)
     } catch {
       http.respond(error, to: request)
     }

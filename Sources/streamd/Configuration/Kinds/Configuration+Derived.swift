@@ -55,7 +55,7 @@ extension Configuration.Derived {
     return [(text, "share")]
   }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     context.derived(bases, filter)
   }
 }

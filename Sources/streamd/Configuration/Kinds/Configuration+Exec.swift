@@ -108,7 +108,7 @@ extension Configuration.Exec {
 
   func limits(in stream: Configuration.Stream) -> [Int] { hasLines ? [] : [stream.maxPageBytes(maxBodyBytes)] }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     var program = ProgramConfiguration(
       command: command, environment: Dictionary(uniqueKeysWithValues: environment.map { ($0.name, $0.value.content) }),
       maximumLineBytes: maxLineBytes ?? 1 << 20, retry: stream.retry)

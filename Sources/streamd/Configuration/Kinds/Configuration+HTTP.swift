@@ -229,7 +229,7 @@ extension Configuration.HTTP {
     if case .poll = fetching { stream.jq != nil || stream.hasJSONType } else { false }
   }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     let request = request(of: stream)
     switch fetching {
     case .poll(let every):

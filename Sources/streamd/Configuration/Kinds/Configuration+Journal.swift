@@ -50,7 +50,7 @@ extension Configuration.JournalEntries {
   /// Its batches have the size of the log.
   func limits(in stream: Configuration.Stream) -> [Int] { [stream.buffer.events, stream.buffer.bytes] }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     Source(JournalSource(JournalConfiguration(self, of: stream)), in: context.source).eraseToAnyPublisher()
   }
 }

@@ -157,7 +157,7 @@ extension Configuration.Socket {
     if case .tcp = address { [] } else { localError("an address of unix or udp") }
   }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     let place: LinePlace =
       switch address {
       case .tcp(let host, let port):
@@ -179,7 +179,7 @@ extension Configuration.Serial {
   var exclusivePlace: (place: String, key: String)? { (settings.device, "device") }
   func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)] { localError("serial") }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     let lines = LineConfiguration(.serial(settings), messages, end, maxBodyBytes, in: stream)
     return Source(LineSource(lines), in: context.source).eraseToAnyPublisher()
   }

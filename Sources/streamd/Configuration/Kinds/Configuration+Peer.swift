@@ -85,7 +85,7 @@ extension Configuration.Peer {
     return [(text, "share")]
   }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     Source(PeerSource(PeerConfiguration(self, of: stream)), in: context.source).eraseToAnyPublisher()
   }
 }

@@ -42,7 +42,7 @@ extension Configuration.Publish {
     }
   }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     context.publishSource.eraseToAnyPublisher()
   }
 }

@@ -37,7 +37,7 @@ extension Configuration.Timer: SourceTable {
     return [("expected no timer.times with share = \"fleet\": a stream of a fleet does not complete", "timer")]
   }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     TimerSource(every: every, leeway: leeway, times: times, resumption: context.source.resumption(.log))
       .eraseToAnyPublisher()
   }

@@ -153,7 +153,7 @@ extension Configuration.WebSocket {
   var eventLimit: (key: String, bytes: Int)? { http.maxBodyBytes.map { ("websocket.max_body", $0) } }
   var programs: [(key: String, program: String)] { answers.map { ("answer", $0.with) } }
 
-  func publisher(of stream: Configuration.Stream, in context: FeedContext) -> AnyPublisher<EventBatch, Never> {
+  func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     var configuration = WebSocketConfiguration(http.request(of: stream))
     configuration.messages = messages.map { WebSocketMessage($0.text.content, after: $0.after) }
     configuration.answers = answers.map { WebSocketAnswer(to: $0.to, with: $0.with) }

@@ -5,12 +5,12 @@ import Reactive
 import ReplayLog
 import StreamRuntime
 
-/// The feed of a system stream: a value that is computed periodically while the stream has subscriptions, and on
-/// request if the last value is too old. A value is appended if it differs from the last one.
+/// The value of a system stream: computed periodically while the stream has subscriptions, and on request if the last
+/// value is too old. A value is appended if it differs from the last one.
 ///
 /// With thousands of streams the computation takes long, so it runs on a separate queue, never on an event loop. The
 /// timer follows the rules of any source: without subscribers or credit it does not run.
-final class SystemFeed: Sendable {
+final class SystemRendering: Sendable {
   /// The streams that the value shows.
   let visibility: Visibility
   private let current: @Sendable () -> [UInt8]

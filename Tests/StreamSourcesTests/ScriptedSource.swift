@@ -3,7 +3,7 @@ import Reactive
 import StreamRuntime
 
 /// A source under the test's control, with one subscriber at a time: counts what happens to it.
-final class Feed: Publisher, Sendable {
+final class ScriptedSource: Publisher, Sendable {
   typealias Output = EventBatch
   typealias Failure = Never
 
@@ -22,7 +22,7 @@ final class Feed: Publisher, Sendable {
 
   var now: State { state.withLock { $0 } }
 
-  /// Waits for a signal to the feed.
+  /// Waits for a signal to the source.
   func until(_ condition: @Sendable (State) -> Bool) async throws {
     while !condition(now) { try await Task.sleep(for: .milliseconds(1)) }
   }
@@ -32,7 +32,7 @@ final class Feed: Publisher, Sendable {
       state.subscriptions += 1
       state.subscriber = AnySubscriber(subscriber)
     }
-    subscriber.receive(subscription: Link(feed: self))
+    subscriber.receive(subscription: Link(source: self))
   }
 
   func send(_ events: String...) { send(events) }
@@ -45,23 +45,23 @@ final class Feed: Publisher, Sendable {
 
   private struct Link: RetractableSubscription {
     let combineIdentifier = CombineIdentifier()
-    let feed: Feed
+    let source: ScriptedSource
 
     func request(_ demand: Subscribers.Demand) {
-      feed.state.withLock { $0.requested += demand }
+      source.state.withLock { $0.requested += demand }
       var left = demand
       while left > .none {
-        let (next, isLast) = feed.script.withLock { script -> ([String]?, Bool) in
+        let (next, isLast) = source.script.withLock { script -> ([String]?, Bool) in
           script.isEmpty ? (nil, false) : (script.removeFirst(), script.isEmpty)
         }
         guard let next else { return }
         left -= 1
-        feed.send(next)
-        if isLast { feed.finish() }
+        source.send(next)
+        if isLast { source.finish() }
       }
     }
 
-    func retract() { feed.state.withLock { $0.retractions += 1 } }
-    func cancel() { feed.state.withLock { $0.cancellations += 1 } }
+    func retract() { source.state.withLock { $0.retractions += 1 } }
+    func cancel() { source.state.withLock { $0.cancellations += 1 } }
   }
 }

@@ -4,11 +4,11 @@ import StreamRuntime
 import StreamServer
 import StreamSources
 
-/// The feed of a stream that hosts share: on the leader its source and pipeline, or the clients of this host that
-/// publish to it.
+/// Fetches the batches of a stream that hosts share from its feed: on the leader from its source and pipeline, or from
+/// the clients of this host that publish to it.
 ///
-/// The feed requests one batch at a time, and passes it on. Confined to the source thread.
-final class FleetFeed: @unchecked Sendable {
+/// It requests one batch at a time, and passes it on. Confined to the source thread.
+final class FleetFetcher: @unchecked Sendable {
   private let loop: EventLoop
   private let publisher: AnyPublisher<EventBatch, StreamFailure>
   private let stream: FleetMember.Stream
@@ -51,7 +51,7 @@ final class FleetFeed: @unchecked Sendable {
     if let timer { loop.cancel(timer) }
     timer = nil
     if link == nil {
-      let link = Link(feed: self)
+      let link = Link(fetcher: self)
       self.link = link
       publisher.subscribe(link)
     }
@@ -107,23 +107,23 @@ final class FleetFeed: @unchecked Sendable {
   /// One subscription. Signals may come on any thread.
   private final class Link: Subscriber, @unchecked Sendable {
     private let loop: EventLoop
-    private weak var feed: FleetFeed?
+    private weak var fetcher: FleetFetcher?
     /// Confined to the loop.
     var subscription: (any Subscription)?
 
-    init(feed: FleetFeed) { (self.feed, loop) = (feed, feed.loop) }
+    init(fetcher: FleetFetcher) { (self.fetcher, loop) = (fetcher, fetcher.loop) }
 
     func receive(subscription: any Subscription) {
       let carried = Carried(value: subscription)
       onLoop { link in
-        guard link.feed?.link === link else { return carried.value.cancel() }
+        guard link.fetcher?.link === link else { return carried.value.cancel() }
         link.subscription = carried.value
-        link.feed?.advance()
+        link.fetcher?.advance()
       }
     }
 
     func receive(_ batch: EventBatch) -> Subscribers.Demand {
-      onLoop { $0.feed?.receive(batch, from: $0) }
+      onLoop { $0.fetcher?.receive(batch, from: $0) }
       return .none
     }
 
