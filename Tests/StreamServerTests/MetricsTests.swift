@@ -300,7 +300,9 @@ import Testing
     let renderer = HeldRenderer()
     let cache = MetricsCache(maximumAge: .seconds(3600), on: DispatchQueue(label: "test"))
     cache.setRenderer { _, completed in renderer.hold(completed) }
-    func request() { #expect(cache.request(key(1)) { renderer.receive($0) }) }
+    let waiters = (0..<10).map { _ in Waiter() }
+    var requests = waiters[...]
+    func request() { #expect(cache.request(key(1), for: requests.removeFirst()) { renderer.receive($0) }) }
     request()
     request()
     #expect(renderer.count == 1 && renderer.received.isEmpty)
@@ -309,19 +311,23 @@ import Testing
     #expect(renderer.count == 1 && renderer.received == [[1], [1], [1]])
     cache.dropAll()
     request()
-    cache.dropAll()  // what is rendered now is not for later requests
-    renderer.complete([2])
+    cache.dropAll()
+    request()  // must not get what is rendered with the former rights
+    #expect(renderer.count == 3)
+    renderer.complete([2], of: 1)
     request()
     renderer.complete([3])
-    #expect(renderer.count == 3 && renderer.received == [[1], [1], [1], [2], [3]])
+    request()
+    #expect(renderer.count == 3 && renderer.received == [[1], [1], [1], [2], [3], [3], [3]])
   }
 
   @Test func renderingsAreLimited() {
     let cache = MetricsCache(maximumAge: .seconds(3600), on: DispatchQueue(label: "test"))
     cache.setRenderer { _, completed in completed([]) }
-    for index in 0..<64 { #expect(cache.request(key(UInt32(index))) { _ in }) }
-    #expect(!cache.request(key(64)) { _ in })
-    #expect(cache.request(key(0)) { _ in })
+    let waiter = Waiter()
+    for index in 0..<64 { #expect(cache.request(key(UInt32(index)), for: waiter) { _ in }) }
+    #expect(!cache.request(key(64), for: waiter) { _ in })
+    #expect(cache.request(key(0), for: waiter) { _ in })
   }
 
   @Test func labelsAreEscaped() {
@@ -333,6 +339,8 @@ import Testing
         == "# HELP a Help.\n# TYPE a counter\na_total{stream=\"a\\\\b\\\"c\\nd{}é\"} 1.000042\n# EOF\n")
   }
 }
+
+private final class Waiter {}
 
 /// A renderer that completes when the test says so.
 private final class HeldRenderer: Sendable {
@@ -350,10 +358,12 @@ private final class HeldRenderer: Sendable {
 
   func receive(_ text: [UInt8]) { state.withLock { $0.received.append(text) } }
 
-  func complete(_ text: [UInt8]) {
+  /// Completes the oldest renderings, or all.
+  func complete(_ text: [UInt8], of count: Int? = nil) {
     let pending = state.withLock { state in
-      defer { state.pending = [] }
-      return state.pending
+      let count = count ?? state.pending.count
+      defer { state.pending.removeFirst(count) }
+      return state.pending.prefix(count)
     }
     for completed in pending { completed(text) }
   }

@@ -63,8 +63,6 @@ import Synchronization
   var lastFilter: RequestFilter?
   /// The time before which no similar name is searched.
   var nextSearch: UInt64 = 0
-  /// Responses that wait for metrics.
-  private var waitingForMetrics: [MetricsCache.Key: [MetricsResponse]] = [:]
   private(set) var isStopping = false
   /// Called once the last connection is closed.
   private var stopped: (@Sendable () -> Void)?
@@ -212,7 +210,7 @@ import Synchronization
     // Breaks the reference cycle with connections.
     while let share = inputRound.popFirst() { share.input = Fifo() }
     while let share = outputRound.popFirst() { share.output = Fifo() }
-    (users, lanesToMeasure, waitingForMetrics) = ([:], [:], [:])
+    (users, lanesToMeasure) = ([:], [:])
     completed()
   }
 
@@ -238,23 +236,6 @@ import Synchronization
     saved = []
     for connection in connections { connection.stop() }
     if connections.isEmpty { finishStopping() }
-  }
-
-  // MARK: Metrics
-
-  /// Requests metrics for a response, which gets them on the loop. Responses with the same metrics share them.
-  /// - Returns: false if there are too many renderings.
-  func requestMetrics(_ key: MetricsCache.Key, for response: MetricsResponse) -> Bool {
-    loop.assertOnLoop()
-    guard waitingForMetrics[key]?.append(response) == nil else { return true }
-    waitingForMetrics[key] = [response]
-    let isAccepted = systemStreams.metrics.request(key) { [self] text in
-      loop.execute { [self] in
-        for response in waitingForMetrics.removeValue(forKey: key) ?? [] { response.isRendered(text) }
-      }
-    }
-    if !isAccepted { waitingForMetrics[key] = nil }
-    return isAccepted
   }
 
   // MARK: Users

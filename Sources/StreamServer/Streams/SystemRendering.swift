@@ -15,18 +15,7 @@ final class SystemRendering: Sendable {
   let visibility: Visibility
   private let current: @Sendable () -> [UInt8]
   private let queue: DispatchQueue
-  private let maximumAge: UInt64
-  private let state = Locked(State())
-
-  private struct State {
-    var value: [UInt8] = []
-    /// The time at which the last update began, in nanoseconds of the monotonic clock.
-    var time: UInt64?
-    /// Called after the update in progress, by the worker that requested it.
-    var waiting: [ObjectIdentifier: @Sendable () -> Void] = [:]
-
-    func isYounger(than age: UInt64) -> Bool { time.map { EventLoop.monotonicNow() - $0 < age } ?? false }
-  }
+  private let shared: SharedRendering
 
   /// The number of values of the current size to which the used part of the ring is limited. The whole ring has space
   /// for the largest value.
@@ -41,7 +30,7 @@ final class SystemRendering: Sendable {
     _ visibility: Visibility, maximumAge: Duration, on queue: DispatchQueue, current: @escaping @Sendable () -> [UInt8]
   ) {
     self.visibility = visibility
-    self.maximumAge = UInt64(max(0, maximumAge / .nanoseconds(1)))
+    shared = SharedRendering(maximumAge: maximumAge)
     self.queue = queue
     self.current = current
   }
@@ -54,23 +43,16 @@ final class SystemRendering: Sendable {
   func isCurrent(
     in stream: ServedStream, for worker: AnyObject, orAfter updated: @escaping @Sendable () -> Void
   ) -> Bool {
-    let (isCurrent, isFirst) = state.withLock { state in
-      if state.isYounger(than: maximumAge) { return (true, false) }
-      let isFirst = state.waiting.isEmpty
-      state.waiting[ObjectIdentifier(worker)] = updated
-      return (false, isFirst)
+    switch shared.request(for: worker, completed: { _ in updated() }) {
+    case .recent: return true
+    case .waits: return false
+    case .mustRender:
+      queue.async { [self] in
+        if let changed = update(for: stream, after: shared.maximumAge) { stream.log.append([changed]) }
+        shared.finish()
+      }
+      return false
     }
-    if isFirst { queue.async { [self] in refresh(stream) } }
-    return isCurrent
-  }
-
-  private func refresh(_ stream: ServedStream) {
-    if let changed = update(for: stream, after: maximumAge) { stream.log.append([changed]) }
-    let waiting = state.withLock { state in
-      defer { state.waiting = [:] }
-      return state.waiting
-    }
-    for updated in waiting.values { updated() }
   }
 
   /// The value at each tick of a timer, if it has changed. Does not retain the stream.
@@ -91,18 +73,13 @@ final class SystemRendering: Sendable {
   /// - Returns: the value, if it has changed.
   private func update(for stream: ServedStream, after age: UInt64) -> [UInt8]? {
     let now = EventLoop.monotonicNow()
-    guard !state.withLock({ $0.isYounger(than: age) }) else { return nil }
+    guard !shared.isYounger(than: age) else { return nil }
     let value = current()
     let isHeld = value.count <= stream.maximumEventBytes
     if isHeld {
       stream.log.read { storage, _ in storage.usedBytes = Self.heldValues * max(value.count, Self.smallValueBytes) }
     }
-    return state.withLock { state in
-      state.time = now
-      guard isHeld, state.value != value else { return nil }
-      state.value = value
-      return value
-    }
+    return shared.set(isHeld ? value : nil, begunAt: now) ? value : nil
   }
 
   /// JSON with keys in a fixed order, so that equal values are equal bytes.

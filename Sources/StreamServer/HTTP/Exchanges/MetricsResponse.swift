@@ -4,7 +4,7 @@ import StreamRuntime
 
 /// A response with metrics. They are rendered on a queue, and sent in the turn of the client's user, so that a flood of
 /// requests delays no other user.
-final class MetricsResponse: Exchange {
+final class MetricsResponse: Exchange, @unchecked Sendable {  // confined to its connection's loop
   private let format: MetricsFormat
   private let hasStreams: Bool
   /// The rendered body until it is sent: it waits for the client's turn, and for former responses to be read.
@@ -19,7 +19,10 @@ final class MetricsResponse: Exchange {
   override func resume() {
     connection.setClock(after: http.times.stallTime)
     let key = MetricsCache.Key(visibility: connection.visibility, format: format, hasStreams: hasStreams)
-    if !worker.requestMetrics(key, for: self) {
+    let isAccepted = worker.systemStreams.metrics.request(key, for: self) { [self, loop = worker.loop] text in
+      loop.execute { [self] in isRendered(text) }
+    }
+    if !isAccepted {
       refuseRendering(Rejection(.serviceUnavailable, "too many renderings of the metrics"))
     }
   }
@@ -29,8 +32,7 @@ final class MetricsResponse: Exchange {
     http.respond(rejection, to: request)
   }
 
-  /// The body is rendered.
-  func isRendered(_ text: [UInt8]) {
+  private func isRendered(_ text: [UInt8]) {
     guard isInProgress, connection.phase == .open else { return }
     self.text = text
     didWriteAll()
