@@ -89,17 +89,6 @@ public struct BodyDecoder: Equatable, Sendable {
   /// Whether the body is complete.
   public var isDone: Bool { phase == .done }
 
-  /// The number of bytes that the body certainly still has: without chunks all of them, otherwise those of the current
-  /// chunk.
-  public var knownByteCountLeft: UInt64 {
-    switch phase {
-    case .fixed, .data: byteCountLeft
-    case .size, .extension, .sizeLineFeed, .dataReturn, .dataLineFeed, .trailerStart, .trailer, .trailerLineFeed,
-      .lastLineFeed, .done:
-      0
-    }
-  }
-
   /// Returns the next part of the body.
   ///
   /// - Parameter offset: where to continue in `bytes`; set to the first byte that is not consumed. Bytes before it are

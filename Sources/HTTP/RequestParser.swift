@@ -15,9 +15,6 @@ public struct RequestParser: Sendable {
   /// The maximum number of empty lines before a request line, which some clients send after a body.
   public static let maximumEmptyLineCount = 4
 
-  /// The number of bytes that a buffer for a head must hold.
-  public static let maximumInputByteCount = maximumHeadByteCount + 2 * maximumEmptyLineCount + 1
-
   private struct RequestLine {
     var method: Range<Int>
     var target: Range<Int>
@@ -42,8 +39,8 @@ public struct RequestParser: Sendable {
   /// one.
   ///
   /// - Parameter bytes: all bytes of the client after the previous request: at least as many as in the previous call,
-  ///   unless that returned a head. Beyond ``maximumInputByteCount`` bytes there is a result or an error. After a
-  ///   result the caller drops ``RequestHead/byteCount`` bytes.
+  ///   unless that returned a head. Beyond ``maximumHeadByteCount`` bytes after the empty lines there is a result
+  ///   or an error. After a result the caller drops ``RequestHead/byteCount`` bytes.
   /// - Returns: nil while bytes are missing.
   /// - Throws: 400, 414, 431 or 505. The connection cannot be used any more, except for the response.
   /// - Complexity: O(new bytes), with two allocations for a head.

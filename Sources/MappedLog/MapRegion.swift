@@ -25,7 +25,7 @@ import Synchronization
   package private(set) var end: UInt64
   package private(set) var state = MapState.live
 
-  private let memory: SealedMemory
+  let memory: SealedMemory
   private let reading: OwnedDescriptor
   private let geometry: MapLayout.Geometry
   private let firstWord, endWord, index: Word
@@ -88,8 +88,6 @@ import Synchronization
   package var byteCount: Int { unsafe memory.bytes.count }
   /// The read-only descriptor for readers; owned by the region.
   package var descriptor: CInt { reading.raw }
-  /// The writable descriptor, for a process that marks the region later; owned by the region.
-  package var writableDescriptor: CInt { memory.descriptor.raw }
 
   // MARK: Writing
 

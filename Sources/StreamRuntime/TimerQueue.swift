@@ -8,7 +8,7 @@ public struct TimerID: Equatable, Sendable {
 /// Cancelling clears the action's slot in O(1); its heap entry is skipped when it reaches the top, and removed once
 /// such entries are the majority, so that repeated rescheduling does not grow the heap.
 struct TimerQueue {
-  private struct Entry {
+  struct Entry {
     var deadline: UInt64
     var id: TimerID
   }
@@ -18,15 +18,12 @@ struct TimerQueue {
     var action: (() -> Void)?
   }
 
-  private var heap: [Entry] = []
+  private(set) var heap: [Entry] = []
   private var slots: [Slot] = []
   private var freeSlots: [UInt32] = []
 
   /// The number of waiting actions.
   var count: Int { slots.count - freeSlots.count }
-
-  /// The number of heap entries, cancelled ones included.
-  var heapCount: Int { heap.count }
 
   /// - Parameter deadline: nanoseconds on the loop's clock.
   mutating func schedule(at deadline: UInt64, _ action: @escaping () -> Void) -> TimerID {

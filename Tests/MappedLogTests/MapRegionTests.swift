@@ -116,10 +116,10 @@ import Testing
     defer { munmap(mapped, region.byteCount) }
     #expect(mprotect(mapped, region.byteCount, PROT_READ | PROT_WRITE) != 0 && errno == EACCES)
     // Not even the daemon can: no access of a reader faults.
-    for descriptor in [reading, region.writableDescriptor] {
+    for descriptor in [reading, region.memory.descriptor.raw] {
       #expect(ftruncate(descriptor, 0) != 0 && ftruncate(descriptor, 1 << 30) != 0)
     }
-    #expect(fcntl(region.writableDescriptor, F_ADD_SEALS, 8 /* F_SEAL_WRITE */) != 0 && errno == EPERM)
+    #expect(fcntl(region.memory.descriptor.raw, F_ADD_SEALS, 8 /* F_SEAL_WRITE */) != 0 && errno == EPERM)
     let page = try WaitingPage(name: "test")
     #expect(ftruncate(page.descriptor, 0) != 0 && errno == EPERM)
     #expect(fcntl(page.descriptor, F_ADD_SEALS, 8 /* F_SEAL_WRITE */) != 0 && errno == EPERM)

@@ -159,7 +159,7 @@ import Testing
     for _ in 0..<2000 {
       let region = try makeRegion(events: 16, bytes: 4096)
       Records.publish((0..<20).map { _ in Int.random(in: 0...300, using: &random) }, to: region)
-      let memory = try SealedMemory(adopting: OwnedDescriptor(dup(region.writableDescriptor)))
+      let memory = try SealedMemory(adopting: OwnedDescriptor(dup(region.memory.descriptor.raw)))
       let reader = try makeReader(region)
       for _ in 0..<4 {
         // The words of the header that change, the index, or the ring.
@@ -196,7 +196,7 @@ import Testing
   @Test func aLargeSizeIsDamage() throws {
     let region = try makeRegion(events: 16, bytes: 4096)
     Records.publish([8], to: region)
-    let memory = try SealedMemory(adopting: OwnedDescriptor(dup(region.writableDescriptor)))
+    let memory = try SealedMemory(adopting: OwnedDescriptor(dup(region.memory.descriptor.raw)))
     let ring = Int(memory.bytes.load(fromByteOffset: MapLayout.Offset.ringOffset, as: UInt64.self))
     for size in [4096 - 23, 1 << 20, .max] as [UInt32] {
       memory.bytes.storeBytes(of: size, toByteOffset: ring, as: UInt32.self)

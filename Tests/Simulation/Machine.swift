@@ -445,7 +445,7 @@ final class Machine {
 
   /// Subscriptions that one connection has waiting for room in its socket, at most, ended ones included.
   var mostBlocked: Int {
-    server.workers.flatMap(\.allConnections).reduce(0) { max($0, $1.blockedCount) }
+    server.workers.flatMap(\.allConnections).reduce(0) { max($0, $1.extras?.blocked.count ?? 0) }
   }
 
   /// The user of each connection, by its socket, and the user that it counts for.

@@ -34,7 +34,7 @@ import Testing
       last = queue.schedule(at: deadline) {}
     }
     #expect(queue.count == 1)
-    #expect(queue.heapCount <= 130)
+    #expect(queue.heap.count <= 130)
     #expect(queue.nextDeadline() == 99_999)
   }
 }

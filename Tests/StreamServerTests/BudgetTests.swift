@@ -84,7 +84,7 @@ import Testing
       for _ in 0..<100 { loop.runOneTurn() }
       #expect(server.statistics.subscribers == 1)
     }
-    #expect(connection.blockedCount < 1000)
+    #expect(connection.extras?.blocked.count ?? 0 < 1000)
   }
 
   @Test func aUserWithManyConnectionsGetsOneShare() throws {

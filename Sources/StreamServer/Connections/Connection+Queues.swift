@@ -27,9 +27,6 @@ extension Connection {
     extras.blocked.append(subscription)
   }
 
-  /// Subscriptions that wait for space in the socket, including ended ones.
-  var blockedCount: Int { extras?.blocked.count ?? 0 }
-
   func unblock() {
     let unblocked = extras?.blocked ?? []
     extras?.blocked = []
