@@ -1,4 +1,5 @@
 import Glibc
+import StreamSources
 
 /// Searches programs with the rules of `posix_spawnp`.
 enum ProgramSearch {

@@ -1,4 +1,5 @@
 import Glibc
+import StreamSources
 import TestSupport
 import Testing
 

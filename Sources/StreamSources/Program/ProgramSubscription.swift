@@ -72,16 +72,9 @@ class ProgramSubscription<Machine: RunMachine>: SourceSubscription<Machine>, Chi
       (self.program, place.program) = (program, program)
       program.isRead = isRead
     } catch {
-      ended("cannot start \(configuration.name): \(error)\(hint(after: error))")
+      let hint = HomeDirectories.hint(on: configuration.command.first ?? "")
+      ended("cannot start \(configuration.name): \(error)\(hint)")
     }
-  }
-
-  /// The remedy for a program in a directory that the unit hides.
-  private func hint(after error: SystemError) -> String {
-    let program = configuration.command.first ?? ""
-    let isHidden = ["/home/", "/root/", "/run/user/"].contains { program.hasPrefix($0) }
-    return isHidden && [EACCES, ENOENT].contains(error.code)
-      ? Sandbox.hint("ProtectHome=read-only", in: "home.conf") : ""
   }
 
   /// Ends the run, which fails for this reason.
