@@ -7,6 +7,8 @@ public struct RequestHead: Equatable, Sendable {
     case get
     case head
     case post
+    case put
+    case delete
     case options
     /// Any other one, which the server refuses with 405 or 501.
     case other(String)
@@ -16,6 +18,8 @@ public struct RequestHead: Equatable, Sendable {
       case "GET": self = .get
       case "HEAD": self = .head
       case "POST": self = .post
+      case "PUT": self = .put
+      case "DELETE": self = .delete
       case "OPTIONS": self = .options
       default: self = .other(name)
       }

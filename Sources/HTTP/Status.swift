@@ -3,6 +3,7 @@ public enum Status: Int, Sendable, CaseIterable {
   case `continue` = 100
   case switchingProtocols = 101
   case ok = 200
+  case created = 201
   case noContent = 204
   case notModified = 304
   case badRequest = 400
@@ -32,6 +33,7 @@ public enum Status: Int, Sendable, CaseIterable {
     case .continue: "Continue"
     case .switchingProtocols: "Switching Protocols"
     case .ok: "OK"
+    case .created: "Created"
     case .noContent: "No Content"
     case .notModified: "Not Modified"
     case .badRequest: "Bad Request"

@@ -90,6 +90,8 @@ public enum FailureReason: UInt16, CaseIterable, Sendable {
   case tooMuchInput = 45
   /// A request has too many bytes, and ends the connection. An ERROR with ``tooLarge`` has ended the request itself.
   case requestTooLarge = 46
+  /// All streams of a template that the client could have are in use.
+  case tooManyStreams = 47
 
   /// Whether the client may make the same request again by itself.
   public enum Retry: Sendable {
@@ -121,7 +123,7 @@ public enum FailureReason: UInt16, CaseIterable, Sendable {
     case .takesNoValues: Meaning(code: Self.rejected, status: 405)
     case .noSpace, .noEffect, .tooManyRequests, .tooManyViews, .tooManyPublishers, .noMemory, .filtersTooLarge:
       Meaning(code: Self.rejected, status: 503)
-    case .tooManyMaps, .noDescriptors: Meaning(code: Self.rejected, status: 503, retry: .later)
+    case .tooManyMaps, .noDescriptors, .tooManyStreams: Meaning(code: Self.rejected, status: 503, retry: .later)
     case .tooManyFilters, .invalidRequest, .unknownPosition, .noState, .notMapped, .notMappable:
       Meaning(code: Self.invalid, status: 400)
     case .tooLarge: Meaning(code: Self.invalid, status: 413)

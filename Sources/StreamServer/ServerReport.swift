@@ -77,6 +77,8 @@ public enum ServerReport: Sendable {
   case userConnectionLimitReached(ClientIdentity, Int, left: Int?)
   /// A client's action, such as `publishes`: for diagnosis, only if details are enabled.
   case clientActs(ClientIdentity, stream: String?, what: String)
+  /// What happens to the streams of a template, by the text of its name.
+  case template(String, TemplateReport)
   /// Neither an event nor a successful fetch has come for longer than the stream's limit; once for each change.
   case streamStale(stream: String, limit: Duration)
   /// A stream is no longer stale: an event or a fetch has come, or its source is idle.
@@ -92,4 +94,14 @@ public enum ServerReport: Sendable {
   case waitingEventsLost(stream: String, count: Int)
   /// Events too large for their stream's buffer were dropped.
   case eventsTooLarge(stream: String, count: Int, limit: Int)
+}
+
+/// What happens to the streams of a template.
+public enum TemplateReport: Sendable, Equatable {
+  /// A client has asked for a stream, which was made; for diagnosis.
+  case made(stream: String)
+  /// A stream was forgotten, or a client has deleted it; for diagnosis.
+  case forgotten(stream: String)
+  /// A client gets no stream, because too many are in use; at most once a minute.
+  case full(reason: String)
 }

@@ -55,12 +55,7 @@ extension StreamServer {
   /// - Returns: the errors of streams that keep their present log, by name.
   public func change(_ changes: [StreamChange], removing names: [String]) -> [String: any Error] {
     let removed = names.compactMap { streams.remove($0) }
-    for stream in removed {
-      stream.endWatch()
-      stream.shutDown()
-      stream.loseOverflow(report)
-      retired.withLock { $0.add(stream) }
-    }
+    end(removed)
     // The bases of a derived stream wait for it while its source is replaced.
     let holds = changes.flatMap { change in
       streams[change.configuration.name]?.status.derivation?.holds() ?? []
@@ -89,6 +84,27 @@ extension StreamServer {
     }
     release(former)
     return failures
+  }
+
+  /// Ends streams that were removed from the table, but not their requests.
+  func end(_ streams: [ServedStream]) {
+    for stream in streams {
+      stream.endWatch()
+      stream.shutDown()
+      stream.loseOverflow(report)
+      retired.withLock { $0.add(stream) }
+      systemStreams.remove(stream.name)
+    }
+  }
+
+  /// Ends the requests to streams that were removed. Waits for a turn of each loop.
+  func endRequests(to removed: [ServedStream]) { reapplyAccess(removed: removed, changed: []) }
+
+  /// Returns when each loop has ended its present turn.
+  func awaitTurns() {
+    let done = DispatchSemaphore(value: 0)
+    for worker in workers { worker.loop.execute { done.signal() } }
+    for _ in workers { done.wait() }
   }
 
   private func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {

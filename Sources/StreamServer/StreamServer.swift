@@ -28,6 +28,11 @@ public final class StreamServer: Sendable {
   let version: String
   let report: @Sendable (ServerReport) -> Void
   let streams = StreamTable()
+  let templates = ServedTemplates()
+  /// nil: there are no templates.
+  let making = Locked<Making?>(nil)
+  /// Whether connections are being saved, so that no stream is made or forgotten any more.
+  let isHandingOver = Atomic(false)
   let counts = ConnectionCounts()
   let accounts = UserAccounts()
   let tokens = ClientTokens()
@@ -73,16 +78,24 @@ public final class StreamServer: Sendable {
       report(event)
     }
     let count = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
-    workers = try (0..<count).map { [report = self.report, streams, accounts, tokens] index in
+    workers = try (0..<count).map { [report = self.report, streams, templates, accounts, tokens] index in
       try Worker(
-        name: "worker \(index)", limits: limits, streams: streams, systemStreams: systemStreams, connections: counts,
-        accounts: accounts, tokens: tokens, loops: loops, wantsDetails: wantsDetails, report: report)
+        name: "worker \(index)", limits: limits, streams: streams, templates: templates,
+        systemStreams: systemStreams, connections: counts, accounts: accounts, tokens: tokens, loops: loops,
+        wantsDetails: wantsDetails, report: report)
     }
     refusedConnections = RefusedConnections(
       on: workers[0].loop, time: limits.refusalTime, hosts: limits.httpHosts, origins: limits.httpOrigins)
     systemStreams.setMetrics { [weak self] key, queue, completed in
       guard let self else { return completed([]) }
       renderMetrics(key, on: queue, completed: completed)
+    }
+    templates.setFunctions { [weak self] name, user, admits, completed in
+      guard let self else { return completed(.init(failure: .stopping)) }
+      make(name, for: user, admits: admits, completed: completed)
+    } delete: { [weak self] name, user, admits, completed in
+      guard let self else { return completed(.stopping) }
+      delete(name, for: user, admits: admits, completed: completed)
     }
     systemStreams.setCommands { [weak self] command, client, completed in
       guard let self else { return completed(.stopping) }
@@ -165,7 +178,9 @@ public final class StreamServer: Sendable {
       publishSource.open(
         configuration.limits, largestEvent: configuration.maximumEventBytes(in: configuration.limits))
     }
-    let stream = ServedStream(configuration, storage: storage, publishSource: publishSource, status: status)
+    let use = configuration.isOfTemplate ? StreamUse(configuration.name, templates.ends) : nil
+    let stream = ServedStream(
+      configuration, storage: storage, publishSource: publishSource, status: status, use: use)
     stream.setSource(source, report: report)
     stream.changeMap(report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }

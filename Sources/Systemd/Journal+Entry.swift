@@ -33,6 +33,8 @@ extension Journal {
     public static func client(_ id: some CustomStringConvertible) -> Field { Field("STREAMD_CLIENT", id.description) }
     /// The user of the connection's peer.
     public static func uid(_ uid: UInt32) -> Field { Field("STREAMD_UID", "\(uid)") }
+    /// The name of the template that the entry is about.
+    public static func template(_ name: String) -> Field { Field("STREAMD_TEMPLATE", name) }
     /// The name of the token of a client over TCP.
     public static func token(_ name: String) -> Field { Field("STREAMD_TOKEN", name) }
   }

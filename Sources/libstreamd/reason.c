@@ -54,6 +54,7 @@ static const struct meaning {
     [SDM_REASON_NOT_CONFIGURED] = {"not-configured", -ECONNREFUSED, RECONNECT},
     [SDM_REASON_TOO_MUCH_INPUT] = {"too-much-input", -EDQUOT, NEVER},
     [SDM_REASON_REQUEST_TOO_LARGE] = {"request-too-large", -EMSGSIZE, RECONNECT},
+    [SDM_REASON_TOO_MANY_STREAMS] = {"too-many-streams", -EDQUOT, LATER},
 };
 
 /* NULL: a reason of a later daemon, or none. */

@@ -108,6 +108,7 @@ enum sdm_reason {
   SDM_REASON_NOT_CONFIGURED = 44,           /* the daemon has no valid configuration */
   SDM_REASON_TOO_MUCH_INPUT = 45,           /* unprocessed data of the user */
   SDM_REASON_REQUEST_TOO_LARGE = 46,        /* a request has ended the connection */
+  SDM_REASON_TOO_MANY_STREAMS = 47,         /* all streams of a template that the client could have are in use */
 };
 
 typedef struct sdm_event {

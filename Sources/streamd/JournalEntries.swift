@@ -39,6 +39,7 @@ extension Journal.Entry {
       self.init(refused: client, "\(client.user) has \(reason)")
     case .clientActs(let client, let stream, let what):
       self.init(.clientActs, .debug, what, client.fields(stream: stream))
+    case .template(let name, let report): self.init(report, of: name)
     case .streamStale(let stream, let limit):
       self.init(
         .streamStale, .warning, "stale: nothing has come for longer than expect_every, \(limit.inUnits)",
@@ -65,6 +66,14 @@ extension Journal.Entry {
 }
 
 extension Journal.Entry {
+  private init(_ report: TemplateReport, of template: String) {
+    switch report {
+    case .made(let stream): self.init(.clientActs, .debug, "made", [.stream(stream), .template(template)])
+    case .forgotten(let stream): self.init(.clientActs, .debug, "forgotten", [.stream(stream), .template(template)])
+    case .full(let reason): self.init(.limitReached, .warning, "no stream made: \(reason)", [.template(template)])
+    }
+  }
+
   private init(refused client: ClientIdentity, _ reason: String) {
     self.init(.limitReached, .warning, "connection refused: \(reason)", client.fields(stream: nil))
   }

@@ -167,7 +167,7 @@ import Testing
   @Test func malformedCommandsSayWhatACommandIs() async throws {
     try await withServer { harness in
       let client = try WireClient.ready(harness.path)
-      let known = #"a command is {"kick": CLIENT} or {"refresh": "STREAM"}"#
+      let known = #"a command is {"kick": CLIENT}, {"refresh": "STREAM"}, {"make": "STREAM"} or {"forget": "STREAM"}"#
       for (command, sentence) in [
         ("", known), ("[]", known), ("{}", known), (#"{"kick":1,"refresh":"a"}"#, known), (#"{"stop":1}"#, known),
         (#"{"kick":"#, known), (#"{"kick":"1"}"#, "\"kick\" must be the number of a client"),

@@ -168,7 +168,7 @@ import Testing
         ("/streams/s", "GET, HEAD, POST, OPTIONS"), ("/streams/clock", "GET, HEAD, OPTIONS"),
         ("/streams/none", "GET, HEAD, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"),
         ("/streams/s,t", "GET, HEAD, OPTIONS"), ("/streams/$config", "GET, HEAD, OPTIONS"),
-        ("*", "GET, HEAD, POST, OPTIONS"),
+        ("*", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
       ] {
         client.request("OPTIONS", target)
         let response = try client.response()

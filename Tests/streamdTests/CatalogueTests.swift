@@ -20,7 +20,8 @@ import Testing
       .streamStale(stream: "s", limit: .seconds(1)), .streamNotStale(stream: "s", isIdle: true),
       .stateIncomplete(stream: "s", .init(since: 1, cause: .keys)), .stateComplete(stream: "s"),
       .clientActs(client, stream: nil, what: ""), .eventsTooLarge(stream: "s", count: 1, limit: 1),
-      .waitingEventsLost(stream: "s", count: 1),
+      .waitingEventsLost(stream: "s", count: 1), .template("s/{x}", .full(reason: "")),
+      .template("s/{x}", .made(stream: "s/a")), .template("s/{x}", .forgotten(stream: "s/a")),
     ]
     let source: [SourceReport] = [
       .failing("", attempt: 1, retryIn: .zero), .recovered(afterFailures: 1), .waiting(""),

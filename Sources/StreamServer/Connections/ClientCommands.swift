@@ -18,25 +18,67 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
 
   var ids: [StreamID] { commands.keys.sorted() }
 
-  /// Commands are for the daemon's user and root.
+  /// Most commands are for the daemon's user and root.
   /// - Parameter data: the data of the request.
   func request(_ id: StreamID, _ data: [UInt8]) {
     worker.loop.assertOnLoop()
-    guard AccessRules.owner.admit(connection.identity.credentials, groups: { [] }) else {
-      let sentence = "\(connection.identity.user) may not give commands: only root and the daemon's user may"
-      return connection.refuse(RequestID(id), .init(ControlCommand.route, .init(.mayNotCommand, sentence)))
-    }
     do throws(SubscribeOptions.Malformed) {
       let command = try ControlCommand(json: data)
+      guard command.isForEverybody || isOwner else { return refuse(id) }
       commandCount += 1
       let number = commandCount
       commands[id] = number
-      worker.systemStreams.perform(command, for: connection.identity) { [self] failure in
-        worker.loop.execute { self.answer(id, number, failure) }
-      }
+      perform(command) { [self] in answer(id, number, $0) }
     } catch {
-      speaker.sendFailure(RequestID(id), .init(error))
+      if isOwner { speaker.sendFailure(RequestID(id), .init(error)) } else { refuse(id) }
     }
+  }
+
+  private var isOwner: Bool { AccessRules.owner.admit(connection.identity.credentials, groups: { [] }) }
+
+  private func refuse(_ id: StreamID) {
+    let sentence = "\(connection.identity.user) may not give commands: only root and the daemon's user may"
+    connection.refuse(RequestID(id), .init(ControlCommand.route, .init(.mayNotCommand, sentence)))
+  }
+
+  /// - Parameter completed: called on the loop; nil: the command has taken effect.
+  private func perform(_ command: ControlCommand, completed: @escaping (RequestFailure?) -> Void) {
+    switch command {
+    case .kick: break
+    case .refresh(let name):
+      // The stream is made first.
+      guard connection.isOfTemplate(name), let needed = try? connection.neededStream(name, for: .any) else { break }
+      let completion = OnLoop(completed)
+      return connection.make(needed) { [self] failure, _ in
+        if let failure { return completed(failure) }
+        perform(toServer: command, completion)
+      }
+    case .make(let name):
+      do throws(Connection.Refusal) {
+        guard connection.isOfTemplate(name), let needed = try connection.neededStream(name, for: .any) else {
+          _ = try connection.stream(named: name)
+          return completed(.init(.noEffect, "\"\(name)\" is configured: only streams of templates are made"))
+        }
+        return connection.make(needed) { failure, _ in completed(failure) }
+      } catch {
+        connection.report(error)
+        return completed(error.failure)
+      }
+    case .forget(let name): return connection.delete(name, completed: completed)
+    }
+    perform(toServer: command, OnLoop(completed))
+  }
+
+  private func perform(toServer command: ControlCommand, _ completion: OnLoop) {
+    worker.systemStreams.perform(command, for: connection.identity) { [worker] failure in
+      worker.loop.execute { completion.completed(failure) }
+    }
+  }
+
+  /// A completion, which other threads carry to the loop.
+  private final class OnLoop: @unchecked Sendable {
+    let completed: (RequestFailure?) -> Void
+    init(_ completed: @escaping (RequestFailure?) -> Void) { self.completed = completed }
   }
 
   /// - Parameter failure: nil: the command has taken effect.

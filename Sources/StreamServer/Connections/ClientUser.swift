@@ -78,6 +78,32 @@ extension ClientUser {
   private static let ownID = geteuid()
 }
 
+extension ClientUser {
+  /// The text for another process: `uid N`, `token NAME`, `ipv4 N`, `ipv6 N` or `unknown`.
+  var saved: String {
+    switch self {
+    case .uid(let id): "uid \(id)"
+    case .token(let name): "token \(name)"
+    case .ipv4(let address): "ipv4 \(address)"
+    case .ipv6(let prefix): "ipv6 \(prefix)"
+    case .unknown: "unknown"
+    }
+  }
+
+  /// - Returns: nil for any other text.
+  init?(saved text: String) {
+    let parts = text.split(separator: " ", maxSplits: 1).map(String.init)
+    switch (parts.first, parts.last) {
+    case ("uid", let id?): if let id = UInt32(id) { self = .uid(id) } else { return nil }
+    case ("token", let name?): self = .token(name)
+    case ("ipv4", let address?): if let address = UInt32(address) { self = .ipv4(address) } else { return nil }
+    case ("ipv6", let prefix?): if let prefix = UInt64(prefix) { self = .ipv6(prefix) } else { return nil }
+    case ("unknown", _): self = .unknown
+    default: return nil
+    }
+  }
+}
+
 extension ClientUser: CustomStringConvertible {
   /// As `ClientIdentity.user`: the subject of messages.
   var description: String {

@@ -27,6 +27,30 @@ struct RequestFailure: Error, Equatable {
     Self(.noStream, "no stream named \"\(name)\"" + (meant.map { "; did you mean \"\($0)\"?" } ?? ""))
   }
 
+  /// A template could make the stream.
+  static func notMade(_ name: String) -> Self {
+    Self(.noStream, "no stream named \"\(name)\" yet: a subscription or a published value makes it")
+  }
+
+  static func mayNotRead(_ name: String, _ client: ClientIdentity) -> Self {
+    Self(.mayNotRead, "\(client.user) may not read \"\(name)\"")
+  }
+
+  /// - Parameter rules: the present rules.
+  static func mayNotWrite(_ name: String, _ rules: AccessRules, _ client: ClientIdentity) -> Self {
+    let change: String
+    if let user = client.credentials?.user {
+      func list(_ users: Set<UInt32>) -> String { users.sorted().map { "\"uid:\($0)\"" }.joined(separator: ", ") }
+      // Without a list, root and the daemon's user may write: a list without them would lock them out.
+      change = rules.hasOwnRules ? "add \(list([user])) to its write" : "set write = [\(list([user, 0, geteuid()]))]"
+    } else if client.token != nil {
+      change = "add it to write of the token"
+    } else {
+      change = "give it a token with write = [\"\(name)\"] ([[tokens]])"
+    }
+    return Self(.mayNotWrite, "\(client.user) may not write \"\(name)\"; to admit it, \(change)")
+  }
+
   static func removed(_ name: String) -> Self { Self(.removed, "\"\(name)\" is no longer served") }
 
   static func tooManyViews(of name: String) -> Self { Self(.tooManyViews, "too many views of \"\(name)\"") }
@@ -67,7 +91,7 @@ extension Connection {
       throw Refusal(nil, .init(.noStream, "no stream has a name of \(name.utf8.count) bytes"))
     }
     guard let named = worker.streams[name] else {
-      throw Refusal(nil, .noStream(name, meant: worker.stream(similarTo: name) { visibility }))
+      throw Refusal(nil, absence(of: name))
     }
     let limit = worker.limits.requestsPerUser
     let others = share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount)
@@ -91,6 +115,14 @@ extension Connection {
     }
     guard let stream = view(of: named) else { throw Refusal(name, .tooManyViews(of: name)) }
     return stream
+  }
+
+  private func absence(of name: String) -> RequestFailure {
+    if let (template, rule) = worker.templates.rule(brokenBy: name) {
+      return .init(.noStream, "no stream named \"\(name)\": in \"\(template.name.text)\", \(rule)")
+    }
+    guard worker.templates.match(name) == nil else { return .notMade(name) }
+    return .noStream(name, meant: worker.stream(similarTo: name) { visibility })
   }
 
   /// A rejected request, which is counted and reported.
@@ -170,25 +202,10 @@ extension Connection {
     rules.admit(identity.credentials, token: identity.token) { worker.groups(of: self) }
   }
 
-  func mayNotRead(_ stream: ServedStream) -> Refusal {
-    Refusal(stream.name, .init(.mayNotRead, "\(identity.user) may not read \"\(stream.name)\""))
-  }
+  func mayNotRead(_ stream: ServedStream) -> Refusal { Refusal(stream.name, .mayNotRead(stream.name, identity)) }
 
   func mayNotWrite(_ stream: ServedStream) -> Refusal {
-    let change: String
-    if let user = identity.credentials?.user {
-      func rules(_ users: Set<UInt32>) -> String { users.sorted().map { "\"uid:\($0)\"" }.joined(separator: ", ") }
-      // Without a list, root and the daemon's user may write: a list without them would lock them out.
-      change =
-        stream.configuration.write.hasOwnRules
-        ? "add \(rules([user])) to its write" : "set write = [\(rules([user, 0, geteuid()]))]"
-    } else if identity.token != nil {
-      change = "add it to write of the token"
-    } else {
-      change = "give it a token with write = [\"\(stream.name)\"] ([[tokens]])"
-    }
-    return Refusal(
-      stream.name, .init(.mayNotWrite, "\(identity.user) may not write \"\(stream.name)\"; to admit it, \(change)"))
+    Refusal(stream.name, .mayNotWrite(stream.name, stream.configuration.write, identity))
   }
 
   /// The exceeded limit of bytes, as a sentence; nil: none.

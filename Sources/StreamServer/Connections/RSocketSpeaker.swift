@@ -8,6 +8,16 @@ class RSocketSpeaker: Speaker {
   var machine: ConnectionMachine
   /// Created for the first publishing request.
   private var inbound: RSocketChannels?
+  /// The request whose stream is being made. No other input is processed before that is done.
+  private var awaiting: AwaitingRequest?
+
+  private struct AwaitingRequest {
+    let id: StreamID
+    let kind: RequestKind
+    let demand: UInt32
+    let payload: Payload
+    let isComplete: Bool
+  }
 
   /// Input is not read while values of more bytes than this wait for space in their streams, or while the values of a
   /// channel exceed its share of its stream. Credit keeps a publisher below these limits, unless its values grow
@@ -32,10 +42,11 @@ class RSocketSpeaker: Speaker {
 
   override var heldByteCount: Int {
     (inbound.map { max($0.excessBytes, $0.heldBytes - Self.heldLimit) + $0.examinedBytes } ?? 0)
-      + machine.partialByteCount(perRequest: Self.assemblyBytes)
+      + machine.partialByteCount(perRequest: Self.assemblyBytes) + (awaiting?.payload.data.count ?? 0)
   }
 
   override var holdsInput: Bool {
+    guard awaiting == nil else { return true }
     guard let inbound, connection.subscriptions.isEmpty else { return false }
     return inbound.heldBytes > Self.heldLimit || inbound.excessBytes > 0
   }
@@ -52,7 +63,7 @@ class RSocketSpeaker: Speaker {
       frameCount += 1
       for event in events where connection.phase == .open { unsafe handle(event, of: rest) }
       events.removeAll(keepingCapacity: true)
-    } while offset < bytes.count && connection.phase == .open && !isExamining && frameCount < Slices.connectionFrames
+    } while offset < bytes.count && connection.phase == .open && !isBusy && frameCount < Slices.connectionFrames
       && EventLoop.monotonicNow() < deadline
     if isExamining, connection.phase == .open { connection.waitForTurn() }
     return connection.phase == .open ? offset : bytes.count
@@ -60,10 +71,12 @@ class RSocketSpeaker: Speaker {
 
   override func finishProcessing() { inbound?.passOn() }
 
-  /// Whether a published value is examined in slices. No other input is processed before that is done.
-  var isExamining: Bool { inbound?.isExamining ?? false }
+  /// Whether no other input is processed for now: a stream is being made, or a published value is examined in slices.
+  var isBusy: Bool { awaiting != nil || isExamining }
+  private var isExamining: Bool { inbound?.isExamining ?? false }
 
   override func takeTurn() -> Bool {
+    guard awaiting == nil else { return true }
     guard isExamining else { return false }
     inbound?.examine(until: EventLoop.monotonicNow() + Slices.connection)
     if !isExamining {
@@ -175,7 +188,10 @@ class RSocketSpeaker: Speaker {
 
   // MARK: Requests
 
-  private func request(_ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload, isComplete: Bool) {
+  /// - Parameter mayMake: false: the stream was made for this request just now.
+  private func request(
+    _ id: StreamID, _ kind: RequestKind, _ demand: UInt32, _ payload: Payload, isComplete: Bool, mayMake: Bool = true
+  ) {
     let name: String
     var publisher: PublisherEntry?
     do {
@@ -191,7 +207,9 @@ class RSocketSpeaker: Speaker {
     do {
       stream = try connection.stream(named: name)
     } catch {
-      return connection.refuse(RequestID(id), error)
+      let request = AwaitingRequest(id: id, kind: kind, demand: demand, payload: payload, isComplete: isComplete)
+      guard mayMake, error.failure.reason == .noStream else { return connection.refuse(RequestID(id), error) }
+      return make(name, for: request, insteadOf: error)
     }
     switch kind {
     case .stream, .response:
@@ -200,6 +218,39 @@ class RSocketSpeaker: Speaker {
       needInbound().request(
         id, kind, to: stream, payload.data, isComplete: isComplete, demand: demand, publisher: publisher)
     }
+  }
+
+  /// Has the stream of a request made, if a template fits, and begins the request then.
+  private func make(_ name: String, for request: AwaitingRequest, insteadOf refusal: Connection.Refusal) {
+    let purpose: NeededStream.Purpose = request.kind == .stream || request.kind == .response ? .reading : .writing
+    let needed: NeededStream?
+    do {
+      // A request for one value makes no stream.
+      needed = try connection.neededStream(name, for: purpose, isMade: request.kind != .response)
+    } catch {
+      return connection.refuse(RequestID(request.id), error)
+    }
+    guard let needed else { return connection.refuse(RequestID(request.id), refusal) }
+    awaiting = request
+    connection.make(needed) { [self] failure, _ in
+      guard awaiting != nil else { return }
+      awaiting = nil
+      if let failure {
+        connection.refuse(RequestID(request.id), .init(name, failure))
+      } else {
+        self.request(
+          request.id, request.kind, request.demand, request.payload, isComplete: request.isComplete, mayMake: false)
+        finishProcessing()
+      }
+      connection.settle()
+      _ = connection.flush()
+      if connection.phase == .open { connection.waitForTurn() }
+    }
+  }
+
+  /// The stream of this request is not made in this process any more.
+  private func endAwaiting(_ failure: RequestFailure) {
+    if let request = awaiting.take() { sendFailure(RequestID(request.id), failure) }
   }
 
   /// - Parameter data: the request's options.
@@ -293,6 +344,7 @@ class RSocketSpeaker: Speaker {
 
   override func save(to saved: inout SavedConnection) {
     connection.commands?.end(with: .notHandedOver)
+    endAwaiting(.notHandedOver)
     saved.channels = inbound?.save() ?? []
     _ = connection.flush()
     guard connection.phase == .open else { return }
@@ -325,6 +377,7 @@ class RSocketSpeaker: Speaker {
   }
 
   override func stop(_ failure: RequestFailure) {
+    endAwaiting(failure)
     let ids = connection.subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? [])
     for id in (ids + (connection.commands?.ids ?? [])).sorted() {
       machine.sendError(id, ErrorCode(failure.reason), failure.sentence)
@@ -334,6 +387,7 @@ class RSocketSpeaker: Speaker {
   }
 
   override func leave() {
+    awaiting = nil
     connection.commands?.leaveAll()
     connection.commands = nil
     inbound?.leaveAll()

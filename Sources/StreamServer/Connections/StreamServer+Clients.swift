@@ -71,6 +71,8 @@ extension StreamServer {
         return completed(.init(.noEffect, "\"\(name)\" is not refreshed: its source has no upstream"))
       }
       refresh { reason in completed(reason.map { .init(.noEffect, "\"\(name)\" is not refreshed: \($0)") }) }
+    // The connection has done it.
+    case .make, .forget: completed(nil)
     }
   }
 }

@@ -120,6 +120,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
       worker.remeasure(self)
     }
     stream.log.subscriberLeft()
+    stream.use?.end()
   }
 
   /// Releases the state of a subscription that has read all of it, or that ends.

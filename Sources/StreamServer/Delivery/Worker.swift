@@ -25,6 +25,7 @@ import Synchronization
   let loop: EventLoop
   private(set) var limits: ServerLimits
   let streams: StreamTable
+  let templates: ServedTemplates
   let systemStreams: SystemStreams
   /// Shared by all workers; a connection is added when it is accepted.
   let counts: ConnectionCounts
@@ -73,15 +74,16 @@ import Synchronization
   var pauseEnd: UInt64 = 0
 
   init(
-    name: String, limits: ServerLimits, streams: StreamTable, systemStreams: SystemStreams,
-    connections: ConnectionCounts, accounts: UserAccounts, tokens: ClientTokens, loops: LoopList,
+    name: String, limits: ServerLimits, streams: StreamTable, templates: ServedTemplates,
+    systemStreams: SystemStreams, connections: ConnectionCounts, accounts: UserAccounts, tokens: ClientTokens,
+    loops: LoopList,
     wantsDetails: @escaping @Sendable () -> Bool, report: @escaping @Sendable (ServerReport) -> Void
   ) throws(SystemError) {
     loop = try EventLoop(name: name)
     self.loops = loops
     loops.add(loop)
     self.limits = limits
-    self.streams = streams
+    (self.streams, self.templates) = (streams, templates)
     self.systemStreams = systemStreams
     counts = connections
     self.accounts = accounts

@@ -41,13 +41,17 @@ extension HTTPSpeaker {
 
     var isSocket: Bool { if case .socket = self { true } else { false } }
 
-    /// - Parameter acceptsValues: whether clients may be the source of a stream.
-    func methods(_ acceptsValues: (String) -> Bool) -> String {
+    /// The methods of the resource.
+    func methods(_ worker: Worker) -> String {
       switch self {
-      case .page, .metrics, .health: HTTPSpeaker.readingMethods
-      case .socket: "GET, OPTIONS"
+      case .page, .metrics, .health: return HTTPSpeaker.readingMethods
+      case .socket: return "GET, OPTIONS"
       case .streams(let names):
-        names.count == 1 && acceptsValues(names[0]) ? "GET, HEAD, POST, OPTIONS" : HTTPSpeaker.readingMethods
+        guard names.count == 1 else { return HTTPSpeaker.readingMethods }
+        let stream = worker.streams[names[0]]
+        let template = stream == nil || stream?.use != nil ? worker.templates.match(names[0])?.template : nil
+        let takesValues = stream.map { $0.publishSource != nil } ?? template?.terms.takesValues ?? false
+        return "GET, HEAD, " + (takesValues ? "POST, " : "") + (template == nil ? "" : "PUT, DELETE, ") + "OPTIONS"
       }
     }
   }
@@ -57,7 +61,7 @@ extension HTTPSpeaker {
     do throws(Rejection) {
       request = HTTPRequest(head, allowedOrigin: try allowedOrigin(of: head))
       try authenticate(head)
-      guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, OPTIONS") }
+      guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, PUT, DELETE, OPTIONS") }
       let resource = Resource(head.target.path)
       if head.method == .get, resource?.isSocket != true, WebSocketHandshake.isRequested(by: head) {
         throw Rejection(
@@ -67,7 +71,7 @@ extension HTTPSpeaker {
         throw Rejection(.notFound, "no resource has this path: streams are at /streams/NAME")
       }
       worker.trace(identity, "requests \(head.target.path)")
-      let methods = resource.methods { worker.streams[$0]?.publishSource != nil }
+      let methods = resource.methods(worker)
       switch (resource, head.method) {
       case (_, .options): respondToOptions(request, methods)
       case (.page, .get), (.page, .head): try respondWithPage(request, head)
@@ -76,7 +80,13 @@ extension HTTPSpeaker {
       case (.socket, .get): try openWebSocket(head)
       case (.streams(let names), .get), (.streams(let names), .head): try respond(with: names, request, head)
       case (.streams(let names), .post) where names.count == 1: try receive(names[0], request, head)
-      case (_, .get), (_, .head), (_, .post), (_, .other):
+      case (.streams(let names), .put) where names.count == 1 && methods.contains("PUT"):
+        try put(names[0], request.withoutBody(of: head), head)
+      case (.streams(let names), .delete) where names.count == 1 && methods.contains("DELETE"):
+        try delete(names[0], request.withoutBody(of: head), head)
+      case (.streams(let names), .put) where names.count == 1, (.streams(let names), .delete) where names.count == 1:
+        try refuseChange(of: names[0], request.withoutBody(of: head), methods)
+      case (_, .get), (_, .head), (_, .post), (_, .put), (_, .delete), (_, .other):
         let rejection = Rejection(.methodNotAllowed, "the methods of this resource are \(methods)")
         countRefusal(rejection)
         respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", methods) }
@@ -170,9 +180,16 @@ extension HTTPSpeaker {
       throw Rejection(.badRequest, "a response has at most \(limit) streams, each of them once")
     }
     var streams: [ServedStream] = []
-    for name in names { streams.append(try readableStream(name, adding: names.count)) }
+    for name in names {
+      do throws(Rejection) {
+        streams.append(try readableStream(name, adding: names.count))
+      } catch {
+        guard absentName.take() != nil else { throw error }
+        return try make(name, of: names, for: request, query, head)
+      }
+    }
     var format = query.format
-    if format == nil { format = try Self.format(streams, head["Accept"]) }
+    if format == nil { format = try Self.format(streams.map(\.configuration.type), head["Accept"]) }
     guard let format else {
       try Self.check(query, isStreaming: false)
       if let key = query.key {
@@ -205,7 +222,11 @@ extension HTTPSpeaker {
     do throws(Connection.Refusal) {
       return try connection.stream(named: name, adding: count)
     } catch {
-      throw rejection(error)
+      guard error.failure.reason == .noStream, !madeNames.contains(name), worker.templates.match(name) != nil else {
+        throw rejection(error)
+      }
+      absentName = name
+      throw Rejection(of: error.failure)
     }
   }
 
@@ -219,24 +240,23 @@ extension HTTPSpeaker {
   }
 
   /// The streaming format that a client accepts; nil: the newest event in the stream's own type.
-  private static func format(
-    _ streams: [ServedStream], _ accept: String?
-  ) throws(Rejection) -> EventEncoding.Format? {
+  /// - Parameter types: those of the streams.
+  static func format(_ types: [String], _ accept: String?) throws(Rejection) -> EventEncoding.Format? {
     let formats: [EventEncoding.Format] = [.serverSentEvents, .ndjson, .jsonSequence]
     func offered() -> [MediaType] {
-      (streams.count == 1 ? [type(of: streams[0])] : []) + formats.compactMap { MediaType($0.mediaType) }
+      (types.count == 1 ? [mediaType(types[0])] : []) + formats.compactMap { MediaType($0.mediaType) }
     }
     let index = MediaType.preferred(accept, among: offered() + otherLineTypes.compactMap { MediaType($0) })
     guard let index else {
       throw Rejection(.notAcceptable, "the media types are \(offered().map(\.name).joined(separator: ", "))")
     }
-    if streams.count == 1, index == 0 { return nil }
-    let place = streams.count == 1 ? index - 1 : index
+    if types.count == 1, index == 0 { return nil }
+    let place = types.count == 1 ? index - 1 : index
     return place < formats.count ? formats[place] : .ndjson
   }
 
-  private static func type(of stream: ServedStream) -> MediaType {
-    MediaType(stream.configuration.type) ?? MediaType("application/octet-stream")!
+  private static func mediaType(_ type: String) -> MediaType {
+    MediaType(type) ?? MediaType("application/octet-stream")!
   }
 
   private static func check(_ query: StreamQuery, isStreaming: Bool) throws(Rejection) {

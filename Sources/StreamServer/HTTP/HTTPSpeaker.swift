@@ -33,6 +33,10 @@ final class HTTPSpeaker: Speaker {
   private var isProcessing = false
   /// The approximate number of bytes of its response that the client had not read at the last check.
   private var unreadByteCount: UInt32 = 0
+  /// The streams that were made for the request in progress: none is made twice for it.
+  var madeNames: Set<String> = []
+  /// The stream that was just not found, and that a template could make.
+  var absentName: String?
 
   var times: HTTPTimes { worker.limits.http }
   /// While more than this is unsent, requests wait: a request of a few bytes may have a response of many.
@@ -166,6 +170,11 @@ final class HTTPSpeaker: Speaker {
     connection.resume(with: input)
   }
 
+  /// Reads the body that has come while the stream of its request was made.
+  func continueWithBody() {
+    if exchange is PublishingRequest, connection.phase == .open, !pending.isEmpty { continueWithPending() }
+  }
+
   /// Keeps the input after the request in progress: one read at most, because no more is read meanwhile.
   func stash(_ bytes: Span<UInt8>, _ offset: inout Int) {
     defer { offset = bytes.count }
@@ -200,6 +209,7 @@ final class HTTPSpeaker: Speaker {
       partialHead = nil
       hasRequested = true
       connection.clearClock()
+      madeNames = []
       respond(to: head)
     } catch {
       let end = min(bytes.count, offset + HTTPRequest.startByteCount)

@@ -88,7 +88,7 @@ final class WebSocketSpeaker: RSocketSpeaker {
           connection.finishClosing()
         }
         messageCount += 1
-      } while connection.phase == .open && offset < bytes.count && !isExamining
+      } while connection.phase == .open && offset < bytes.count && !isBusy
         && messageCount < Slices.connectionFrames && EventLoop.monotonicNow() < deadline
     } catch {
       connection.drop(error.reason)

@@ -15,6 +15,8 @@ struct StreamEnd: Equatable, Sendable {
   var freshness: FreshnessMachine.Saved?
   /// The generation of the last region of its map.
   var mapGeneration: UInt64?
+  /// Who made a stream of a template, as `ClientUser.saved`; empty: unknown.
+  var maker = ""
 }
 
 /// The state that a server saves for the next process: its connections, events without space in
@@ -37,6 +39,11 @@ public struct SavedConnections: Equatable, Sendable {
     self.connections = connections
     self.waiting = waiting
     self.ends = ends
+  }
+
+  /// The streams that the former process served, with those who made them.
+  package var streams: [(name: String, maker: StreamOwner?)] {
+    ends.sorted { $0.key < $1.key }.map { ($0.key, ClientUser(saved: $0.value.maker).map { StreamOwner(user: $0) }) }
   }
 
   /// The number of connections.

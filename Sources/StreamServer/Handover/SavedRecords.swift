@@ -22,6 +22,7 @@ extension SavedConnections: TaggedRecord {
       try fields.field(4, &freshness)
       end.freshness = freshness.last
       try fields.field(5, &end.mapGeneration)
+      try fields.field(6, &end.maker)
     }
   }
 

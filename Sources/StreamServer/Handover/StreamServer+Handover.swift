@@ -13,6 +13,7 @@ extension StreamServer {
   ///
   /// - Parameter completed: called once, on one of the loops.
   public func save(completed: @escaping @Sendable (SavedConnections) -> Void) {
+    isHandingOver.store(true, ordering: .releasing)
     workers[0].loop.execute { [self] in
       workers[0].stopListening()
       refusedConnections.close()
@@ -78,6 +79,9 @@ extension StreamServer {
       }
       saved.ends[stream.name]?.freshness = stream.savedFreshness
       saved.ends[stream.name]?.mapGeneration = stream.savedMapGeneration
+      if stream.use != nil, let maker = templates.match(stream.name)?.template.owner(of: stream.name) {
+        saved.ends[stream.name]?.maker = maker.saved
+      }
     }
     return saved
   }

@@ -120,5 +120,8 @@ final class Publication {
   }
 
   /// The publisher leaves; its values stay.
-  func leave() { source.leave(queue) }
+  func leave() {
+    source.leave(queue)
+    stream.use?.end()
+  }
 }

@@ -316,6 +316,11 @@ public final class PublishSource: Publisher, Sendable {
     }.get()
   }
 
+  /// Whether it has publishers, or values that the stream does not have yet.
+  var isInUse: Bool {
+    state.withLock { !$0.publishers.isEmpty || !$0.ready.isEmpty || !$0.unsettled.isEmpty || $0.leftWeight > 0 }
+  }
+
   /// The publisher has disconnected; its values stay.
   func leave(_ queue: PublishQueue) {
     state.withLock { state in

@@ -101,6 +101,7 @@ final class BaseReader: LogReader, @unchecked Sendable {  // confined as above
     setHolder(nil)
     base.log.detach(self)
     base.log.subscriberLeft()
+    base.use?.end()
   }
 
   /// Sets the position; nil: that of the oldest event.

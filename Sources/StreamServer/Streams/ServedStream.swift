@@ -21,6 +21,8 @@ final class ServedStream: Sendable {
   let contentVerdicts = ContentVerdicts()
   /// The value of a system stream; nil for others.
   let rendering: SystemRendering?
+  /// When a stream of a template was in use last; nil for others.
+  let use: StreamUse?
   private let terms: Locked<Terms>
   /// The largest event that fits into the log, in bytes of data.
   private let eventLimit: EventLimit
@@ -135,7 +137,7 @@ final class ServedStream: Sendable {
 
   init(
     _ configuration: StreamConfiguration, storage: EventLog, publishSource: PublishSource? = nil,
-    status: SourceStatus = SourceStatus(), rendering: SystemRendering? = nil
+    status: SourceStatus = SourceStatus(), rendering: SystemRendering? = nil, use: StreamUse? = nil
   ) {
     name = configuration.name
     sourceStatus = Locked(status)
@@ -143,7 +145,7 @@ final class ServedStream: Sendable {
     eventLimit = EventLimit(configuration)
     keying = Keying(configuration)
     requiresJSON = Atomic(configuration.requiresJSON)
-    self.rendering = rendering
+    (self.rendering, self.use) = (rendering, use)
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
       storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
@@ -213,6 +215,9 @@ final class ServedStream: Sendable {
 
   /// Whether events wait for space in the log. A restart hands them over.
   var isFull: Bool { !log.overflowInputs.isEmpty }
+
+  /// Whether it has a subscriber, a publisher or a waiting value.
+  var isInUse: Bool { log.subscriberCount > 0 || publishSource?.isInUse == true || isFull || use?.isHeld == true }
 
   /// Whether every unsettled value that the source has delivered waits for space in this stream. False if an operator
   /// between the two may hold some of them.

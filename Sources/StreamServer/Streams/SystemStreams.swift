@@ -237,6 +237,9 @@ final class SystemStreams: Sendable {
     return !dropped.isEmpty
   }
 
+  /// Removes the rules of a stream that is gone. Views that have shown it stay: nobody has lost a right.
+  func remove(_ stream: String) { state.withLock { $0.access[stream] = nil } }
+
   /// Replaces the rules of all streams. Views that have shown a stream which they may no longer show are dropped,
   /// because their logs contain it.
   /// - Returns: whether clients must move to new views.

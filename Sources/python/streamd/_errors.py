@@ -56,6 +56,7 @@ class Reason(IntEnum):
     NOT_CONFIGURED = 44
     TOO_MUCH_INPUT = 45
     REQUEST_TOO_LARGE = 46
+    TOO_MANY_STREAMS = 47
 
 
 class Error(Exception):

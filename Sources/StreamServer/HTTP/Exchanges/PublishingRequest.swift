@@ -404,7 +404,13 @@ extension HTTPSpeaker {
 
   func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
-    let stream = try visibleStream(name, adding: 1)
+    let stream: ServedStream
+    do throws(Rejection) {
+      stream = try visibleStream(name, adding: 1)
+    } catch {
+      guard absentName.take() != nil else { throw error }
+      return try make(name, forValuesOf: request, head)
+    }
     let source: PublishSource
     do throws(PublishingObstacle) {
       source = try connection.publishSource(of: stream)

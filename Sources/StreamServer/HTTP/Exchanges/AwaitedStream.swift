@@ -1,0 +1,56 @@
+import HTTP
+import StreamProtocol
+import StreamRuntime
+
+/// A request whose stream is being made, or deleted. Its body waits.
+final class AwaitedStream: Exchange {
+  /// Begins the request, which is answered without a failure.
+  private let proceed: (_ isNew: Bool) -> Void
+
+  private init(_ request: HTTPRequest, on http: HTTPSpeaker, _ proceed: @escaping (_ isNew: Bool) -> Void) {
+    self.proceed = proceed
+    super.init(request, on: http)
+  }
+
+  /// Has a stream made for a request, which begins then.
+  static func begin(
+    _ needed: NeededStream, for request: HTTPRequest, on http: HTTPSpeaker,
+    _ proceed: @escaping (_ isNew: Bool) -> Void
+  ) {
+    let exchange = AwaitedStream(request, on: http, proceed)
+    http.connection.speak(exchange)
+    http.connection.make(needed) { failure, isNew in exchange.end(failure, of: needed.name, isNew: isNew) }
+  }
+
+  /// Deletes a stream.
+  static func delete(_ name: String, for request: HTTPRequest, on http: HTTPSpeaker) {
+    let exchange = AwaitedStream(request, on: http) { _ in http.respond(.noContent, to: request) }
+    http.connection.speak(exchange)
+    http.connection.delete(name) { failure in exchange.end(failure, of: name, isNew: false) }
+  }
+
+  private func end(_ failure: RequestFailure?, of name: String, isNew: Bool) {
+    guard isInProgress else { return }
+    connection.speak(http)
+    if let failure {
+      http.respond(http.rejection(.init(name, failure)), to: request)
+    } else {
+      proceed(isNew)
+    }
+    connection.settle()
+    _ = connection.flush()
+    http.continueWithBody()
+  }
+
+  override func refuse(_ sentence: String) {
+    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
+  }
+
+  override func stop(_ failure: RequestFailure) {
+    http.respond(Rejection(of: failure), to: request)
+    connection.finishClosing()
+  }
+
+  /// The next process does not know what this one makes.
+  override func save(to saved: inout SavedHTTP) { http.respond(Rejection(of: .notHandedOver), to: request) }
+}

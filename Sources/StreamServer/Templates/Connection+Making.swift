@@ -1,0 +1,121 @@
+import StreamProtocol
+import StreamRuntime
+
+// Requests for streams that do not exist yet, and that a template can make.
+
+/// A stream that a request needs, and that a template can make.
+struct NeededStream {
+  let name: String
+  let purpose: Purpose
+  /// Whether the request makes it. If not, the request fails in the way that the client's rights demand.
+  let isMade: Bool
+
+  /// What the client does with a stream.
+  enum Purpose {
+    case reading
+    case writing
+    /// Publishing if clients publish to it, else reading.
+    case any
+  }
+}
+
+extension Connection {
+  /// What a request needs that has found no stream with the name, or that makes one; nil: no template fits the name.
+  ///
+  /// - Parameter isMade: whether the request makes the stream.
+  /// - Throws: if the client may not have the stream, as if it existed; else if the request does not make it.
+  func neededStream(
+    _ name: String, for purpose: NeededStream.Purpose, isMade: Bool = true
+  ) throws(Refusal) -> NeededStream? {
+    guard let match = worker.templates.match(name) else { return nil }
+    let terms = match.template.terms
+    if !terms.accessWaits {
+      let failure = TemplateClient(self).refusal(of: name, for: purpose, terms, match.values)
+      if let failure = failure ?? (isMade ? nil : .notMade(name)) { throw Refusal(name, failure) }
+    }
+    return NeededStream(name: name, purpose: purpose, isMade: isMade)
+  }
+
+  /// Whether a template makes the stream with the name, or has made it.
+  func isOfTemplate(_ name: String) -> Bool {
+    if let stream = worker.streams[name], stream.use == nil { return false }
+    return worker.templates.match(name) != nil
+  }
+
+  /// Has a stream made, unless it exists.
+  /// - Parameter completed: called on the loop if the connection is open then; nil: the stream exists.
+  func make(_ needed: NeededStream, completed: @escaping (_ failure: RequestFailure?, _ isNew: Bool) -> Void) {
+    worker.loop.assertOnLoop()
+    let (client, loop) = (TemplateClient(self), worker.loop)
+    let completion = OnLoop(self, completed)
+    worker.templates.make(needed.name, for: share.account.user) { terms, values in
+      client.refusal(of: needed.name, for: needed.purpose, terms, values)
+        ?? (needed.isMade ? nil : .notMade(needed.name))
+    } completed: { outcome in
+      loop.execute {
+        completion.complete(outcome.failure, outcome.isNew)
+        outcome.use?.release()
+      }
+    }
+  }
+
+  /// Carries a completion to the loop, the only place where it is used.
+  private final class OnLoop: @unchecked Sendable {
+    private let connection: Connection
+    private let completed: (RequestFailure?, Bool) -> Void
+    init(_ connection: Connection, _ completed: @escaping (RequestFailure?, Bool) -> Void) {
+      (self.connection, self.completed) = (connection, completed)
+    }
+    func complete(_ failure: RequestFailure?, _ isNew: Bool) {
+      if connection.phase == .open { completed(failure, isNew) }
+    }
+  }
+
+  /// Deletes a stream of a template, if the client may: who made it may, and who may publish to it.
+  /// - Parameter completed: called on the loop if the connection is open then; nil: the stream is gone.
+  func delete(_ name: String, completed: @escaping (RequestFailure?) -> Void) {
+    worker.loop.assertOnLoop()
+    let (client, loop) = (TemplateClient(self), worker.loop)
+    let completion = OnLoop(self) { failure, _ in completed(failure) }
+    worker.templates.delete(name, for: share.account.user) { terms, values, isOwner in
+      isOwner || client.isOwnerOfServer ? nil : client.refusal(of: name, for: .writing, terms, values, isDeletion: true)
+    } completed: { failure in
+      loop.execute { completion.complete(failure, false) }
+    }
+  }
+}
+
+/// What decides about a client's access to streams of templates, on any thread.
+struct TemplateClient: Sendable {
+  let identity: ClientIdentity
+  private let groups: [UInt32]
+
+  init(_ connection: Connection) {
+    identity = connection.identity
+    groups = identity.credentials == nil ? [] : connection.worker.groups(of: connection)
+  }
+
+  /// Whether the client is root or the server's own user.
+  var isOwnerOfServer: Bool { AccessRules.owner.admit(identity.credentials, groups: { [] }) }
+
+  /// Why the client may not have a stream; nil: it may.
+  func refusal(
+    of name: String, for purpose: NeededStream.Purpose, _ terms: StreamTemplate, _ values: NameValues,
+    isDeletion: Bool = false
+  ) -> RequestFailure? {
+    let (read, write) = terms.access(values)
+    func admits(_ rules: AccessRules) -> Bool { rules.admit(identity.credentials, token: identity.token) { groups } }
+    switch purpose {
+    case .reading: return admits(read) ? nil : .mayNotRead(name, identity)
+    case .writing:
+      guard terms.takesValues || isDeletion else {
+        return .init(.takesNoValues, "with the source \(terms.source), not publish, \"\(name)\" does not accept values")
+      }
+      return admits(write) ? nil : .mayNotWrite(name, write, identity)
+    case .any:
+      return terms.takesValues
+        ? admits(write) ? nil : .mayNotWrite(name, write, identity)
+        : admits(read) ? nil : .mayNotRead(name, identity)
+    }
+  }
+}

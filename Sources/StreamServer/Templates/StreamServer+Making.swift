@@ -1,0 +1,299 @@
+import Dispatch
+import Reactive
+import StreamProtocol
+import StreamRuntime
+import Synchronization
+
+// Streams of templates: making, forgetting, deleting. All of it runs on the maker's queue, one at a time, so that a name that
+// is being forgotten is made again only afterwards. Event loops never wait for the queue; it waits for a turn of each loop.
+
+/// What a server knows of its maker.
+struct Making: Sendable {
+  let maker: any StreamMaker
+  /// The derived streams of each base, by name: a base is in use while there are any.
+  var dependents: [String: Set<String>] = [:]
+  /// The bases of each derived stream.
+  var bases: [String: [String]] = [:]
+  /// The time for which the timer that forgets is set; nil: there is none.
+  var timer: UInt64?
+}
+
+/// What has become of a client's wish for a stream.
+struct MakingOutcome: Sendable {
+  /// nil: the stream exists.
+  var failure: RequestFailure?
+  /// Whether it was made.
+  var isNew = false
+  /// The stream is not forgotten before this is released.
+  var use: StreamUse?
+}
+
+extension StreamServer {
+  /// The most streams that are forgotten together.
+  private static let forgottenTogether = 256
+
+  /// Serves these templates from now on, in place of the former ones. Called before clients are served, and then on the
+  /// maker's queue. A stream that another template fits now belongs to that one. The caller changes the streams whose
+  /// template has changed, and removes those that no template fits.
+  package func setTemplates(_ templates: [StreamTemplate], maker: some StreamMaker) {
+    let former = self.templates.all
+    let known = Dictionary(uniqueKeysWithValues: former.map { ($0.name.text, $0) })
+    self.templates.noteEnds(streams)
+    self.templates.replace(
+      with: templates.map { terms in
+        guard let known = known[terms.name.text] else { return ServedTemplate(terms) }
+        known.change(to: terms)
+        return known
+      })
+    for template in former {
+      for name in template.streamNames {
+        let present = self.templates.match(name)?.template
+        guard present !== template else { continue }
+        let owner = template.owner(of: name)
+        template.withStreams { $0.remove(name) }
+        present?.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
+        if present == nil { setBases([], of: name) }
+      }
+    }
+    making.withLock { making in if making == nil { making = Making(maker: maker) } }
+    noteEndsFromNowOn(on: maker.queue)
+    scheduleForgetting()
+  }
+
+  /// The end of a use sets the timer, a little later, for all uses that end meanwhile.
+  private func noteEndsFromNowOn(on queue: DispatchQueue) {
+    let times = templates.all.compactMap(\.terms.forgetTime)
+    let pause = min(times.min() ?? .seconds(1), .seconds(16)) / 16
+    templates.ends.notify { [weak self] in
+      queue.asyncAfter(deadline: .now() + .nanoseconds(max(0, pause.wholeNanoseconds))) { [weak self] in
+        guard let self else { return }
+        templates.noteEnds(streams)
+        scheduleForgetting()
+      }
+    }
+  }
+
+  /// The streams of templates, by name, each with the text of its template's name. On the maker's queue.
+  package var madeStreams: [String: String] {
+    templates.all.reduce(into: [:]) { names, template in
+      for name in template.streamNames { names[name] = template.name.text }
+    }
+  }
+
+  /// Makes a stream, unless it exists or no template fits its name. On the maker's queue.
+  ///
+  /// - Parameter maker: who counts it, within the limits; nil: the limits do not apply.
+  /// - Throws: with a sentence for the client.
+  package func makeStream(_ name: String, for maker: StreamOwner?) throws(StreamFailure) {
+    guard streams[name] == nil, let match = templates.match(name) else { return }
+    guard let maker else { return try add(name, match, by: nil) }
+    if let failure = make(name, match, for: maker.user) { throw StreamFailure(failure.sentence) }
+  }
+
+  /// Makes a stream of a former process, whatever the limits are. On the maker's queue.
+  package func restoreStream(_ name: String, of maker: StreamOwner?) throws(StreamFailure) {
+    guard streams[name] == nil, let match = templates.match(name) else { return }
+    try add(name, match, by: maker?.user)
+  }
+
+  /// The stream is derived of others from now on, which are in use while it exists. On the maker's queue.
+  package func setBases(_ names: [String], of stream: String) {
+    making.withLock { making in
+      for base in making?.bases[stream] ?? [] { making?.dependents[base]?.remove(stream) }
+      making?.bases[stream] = names.isEmpty ? nil : names
+      for base in names { making?.dependents[base, default: []].insert(stream) }
+    }
+  }
+
+  // MARK: Making
+
+  /// Makes a stream for a client, which has the right to. From any thread.
+  /// - Parameter completed: called once, on any thread.
+  func make(
+    _ name: String, for user: ClientUser, admits: @escaping @Sendable (StreamTemplate, NameValues) -> RequestFailure?,
+    completed: @escaping @Sendable (_ outcome: MakingOutcome) -> Void
+  ) {
+    guard let maker = making.withLock({ $0?.maker }), !isHandingOver.load(ordering: .acquiring) else {
+      return completed(.init(failure: .restarting))
+    }
+    maker.queue.async { [self] in
+      guard let match = templates.match(name) else {
+        return completed(.init(failure: streams[name] == nil ? .noStream(name) : nil))
+      }
+      if let failure = admits(match.template.terms, match.values) { return completed(.init(failure: failure)) }
+      let isNew = streams[name] == nil
+      if isNew, let failure = make(name, match, for: user) { return completed(.init(failure: failure)) }
+      let use = streams[name]?.use
+      use?.hold()
+      completed(.init(isNew: isNew, use: use))
+    }
+  }
+
+  private func make(_ name: String, _ match: ServedTemplates.Match, for user: ClientUser) -> RequestFailure? {
+    do throws(RequestFailure) {
+      try makeRoom(in: match.template, for: user)
+    } catch {
+      match.template.refusedCount.add(1, ordering: .relaxed)
+      if match.template.warns(at: EventLoop.monotonicNow()) {
+        report(.template(match.template.name.text, .full(reason: error.sentence)))
+      }
+      return error
+    }
+    do throws(StreamFailure) {
+      try add(name, match, by: user)
+      return nil
+    } catch {
+      return .init(.failed, error.message)
+    }
+  }
+
+  private func makeRoom(in template: ServedTemplate, for user: ClientUser) throws(RequestFailure) {
+    while true {
+      templates.noteEnds(streams)
+      switch template.withStreams({ $0.admit(user, use: use) }) {
+      case .admitted: return
+      // One that is in use again is not named a second time.
+      case .forgets(let name): forget([name], of: template)
+      case .refused(let refusal): throw .tooManyStreams(refusal, of: template.terms, for: user)
+      }
+    }
+  }
+
+  private func add(_ name: String, _ match: ServedTemplates.Match, by owner: ClientUser?) throws(StreamFailure) {
+    guard let maker = making.withLock({ $0?.maker }) else { return }
+    let template = match.template
+    let bases = try maker.make(name, of: template.name, match.values, for: owner.map { StreamOwner(user: $0) })
+    template.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
+    setBases(bases, of: name)
+    template.madeCount.add(1, ordering: .relaxed)
+    report(.template(template.name.text, .made(stream: name)))
+    scheduleForgetting()
+  }
+
+  /// Whether a stream of a template is in use. On the maker's queue.
+  private func use(of name: String) -> MadeStreams.Use {
+    guard making.withLock({ $0?.dependents[name]?.isEmpty != false }) else { return .inUse }
+    guard let stream = streams[name], let use = stream.use else { return .unused(since: 0) }
+    return stream.isInUse ? .inUse : .unused(since: use.time)
+  }
+
+  // MARK: Forgetting
+
+  /// Forgets streams that are not in use. A client that asks for one meanwhile waits for the queue, and makes it again.
+  private func forget(_ names: [String], of template: ServedTemplate) {
+    let removed = names.compactMap { streams.remove($0) }
+    // A loop that has found one of them before has begun to use it after this.
+    awaitTurns()
+    let used = removed.filter { stream in
+      stream.isInUse || making.withLock { $0?.dependents[stream.name]?.isEmpty == false }
+    }
+    for stream in used { _ = streams.insert(stream) }
+    let isUsed = Set(used.map(\.name))
+    let gone = removed.filter { !isUsed.contains($0.name) }
+    end(gone)
+    release(names.filter { !isUsed.contains($0) }, of: template)
+  }
+
+  /// Releases what belongs to streams that have ended.
+  private func release(_ names: [String], of template: ServedTemplate) {
+    guard !names.isEmpty, let maker = making.withLock({ $0?.maker }) else { return }
+    for name in names {
+      for base in making.withLock({ $0?.bases[name] }) ?? [] { streams[base]?.use?.end() }
+      setBases([], of: name)
+      report(.template(template.name.text, .forgotten(stream: name)))
+    }
+    template.withStreams { made in for name in names { made.remove(name) } }
+    template.forgottenCount.add(UInt64(names.count), ordering: .relaxed)
+    maker.forget(names)
+  }
+
+  /// Sets the timer for the next stream whose time without use is over.
+  private func scheduleForgetting() {
+    let due = templates.all.compactMap { $0.withStreams { $0.nextDue } }.min()
+    guard let due else { return }
+    let maker = making.withLock { making -> (any StreamMaker)? in
+      guard due < making?.timer ?? .max else { return nil }
+      making?.timer = due
+      return making?.maker
+    }
+    guard let maker else { return }
+    let now = EventLoop.monotonicNow()
+    maker.queue.asyncAfter(deadline: .now() + .nanoseconds(Int(clamping: due - min(due, now)))) { [weak self] in
+      self?.forgetDue(at: due)
+    }
+  }
+
+  private func forgetDue(at time: UInt64) {
+    let isLate = making.withLock { making -> Bool in
+      guard making?.timer == time else { return true }
+      making?.timer = nil
+      return false
+    }
+    // Another timer was set for an earlier time, and has looked at all.
+    guard !isLate, !isHandingOver.load(ordering: .acquiring) else { return }
+    templates.noteEnds(streams)
+    for template in templates.all {
+      let names = template.withStreams {
+        $0.due(at: EventLoop.monotonicNow(), atMost: Self.forgottenTogether, use: use)
+      }
+      if !names.isEmpty { forget(names, of: template) }
+    }
+    scheduleForgetting()
+  }
+
+  // MARK: Deleting
+
+  /// Removes a stream of a template, and ends its requests. From any thread.
+  ///
+  /// - Parameters:
+  ///   - user: who asks.
+  ///   - admits: nil: the client has the right to.
+  ///   - completed: called once, on any thread.
+  func delete(
+    _ name: String, for user: ClientUser,
+    admits: @escaping @Sendable (StreamTemplate, NameValues, _ isOwner: Bool) -> RequestFailure?,
+    completed: @escaping @Sendable (RequestFailure?) -> Void
+  ) {
+    guard let maker = making.withLock({ $0?.maker }) else { return completed(.noStream(name)) }
+    maker.queue.async { [self] in
+      guard let match = templates.match(name) else { return completed(.noStream(name)) }
+      let template = match.template
+      let isMade = template.has(name)
+      if let failure = admits(template.terms, match.values, isMade && template.owner(of: name) == user) {
+        return completed(failure)
+      }
+      guard isMade, let stream = streams[name] else { return completed(.noStream(name)) }
+      if let dependent = making.withLock({ $0?.dependents[name]?.min() }) {
+        return completed(.init(.noEffect, "\"\(name)\" is in use: \"\(dependent)\" is made of it"))
+      }
+      _ = streams.remove(name)
+      end([stream])
+      endRequests(to: [stream])
+      release([name], of: template)
+      completed(nil)
+    }
+  }
+}
+
+/// Who made a stream, for the next process.
+package struct StreamOwner: Sendable, Equatable {
+  let user: ClientUser
+}
+
+extension RequestFailure {
+  /// A user gets no stream of a template.
+  fileprivate static func tooManyStreams(
+    _ refusal: MadeStreams.Refusal, of template: StreamTemplate, for user: ClientUser
+  ) -> Self {
+    let name = template.name.text
+    switch refusal {
+    case .full:
+      return .init(.tooManyStreams, "all \(template.limit) streams of \"\(name)\" are in use (its key streams)")
+    case .share(let count, let isOfAllHosts):
+      let owners = isOfAllHosts ? "the clients without credentials have" : "\(user) has"
+      return .init(
+        .tooManyStreams,
+        "\(owners) \(count) of \(template.limit) streams of \"\(name)\" in use, as many as are free (its key streams)")
+    }
+  }
+}
