@@ -136,12 +136,12 @@ extension Worker {
   /// fit. On the loop, while the logs of the changed streams are frozen.
   fileprivate func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {
     for stream in removed {
-      for member in members(of: stream) where member.state != .ended {
+      for member in members(of: stream) where member.phase != .ended {
         member.connection.fail(member, .removed(stream.name))
       }
     }
     for stream in changed {
-      for member in members(of: stream) where member.state != .ended {
+      for member in members(of: stream) where member.phase != .ended {
         member.connection.reapplyReadAccess(to: member)
         member.connection.reapplyType(to: member)
         member.connection.reapplyMap(to: member)

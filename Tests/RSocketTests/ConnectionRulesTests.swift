@@ -2,8 +2,7 @@ import RSocket
 import Testing
 
 /// The connection table of the wire document, row by row: the wrong byte, and its error.
-@Suite("Rules of a connection")
-struct ConnectionRulesTests {
+@Suite struct ConnectionRulesTests {
   private let id = StreamID(1)
 
   /// Expects that `bytes` end the connection with `code`, in an event and in the last frame, and that it stays ended.
@@ -25,35 +24,30 @@ struct ConnectionRulesTests {
 
   // MARK: The first frame
 
-  @Test(
-    "Whatever comes before SETUP is INVALID_SETUP",
-    arguments: [
-      Frame.keepalive(respond: true, position: 0, data: []).encoded,
-      Frame.request(StreamID(1), .stream, initialRequest: 1, Payload(), follows: false, isComplete: false).encoded,
-      Frame.cancel(StreamID(1)).encoded, Frame.error(.connection, .connectionClose, "").encoded,
-      hex("000006 00000000 de00"), Array("GET / HTTP/1.1\r\n".utf8),
-      hex("00000e 00000001 0400 00010000 00000001"),
-    ])
-  func firstFrame(bytes: [UInt8]) throws {
+  @Test(arguments: [
+    Frame.keepalive(respond: true, position: 0, data: []).encoded,
+    Frame.request(StreamID(1), .stream, initialRequest: 1, Payload(), follows: false, isComplete: false).encoded,
+    Frame.cancel(StreamID(1)).encoded, Frame.error(.connection, .connectionClose, "").encoded,
+    hex("000006 00000000 de00"), Array("GET / HTTP/1.1\r\n".utf8),
+    hex("00000e 00000001 0400 00010000 00000001"),
+  ])
+  func whateverComesBeforeSetupIsInvalidSetup(bytes: [UInt8]) throws {
     try expectClosed(Side(ConnectionMachine()), by: bytes, .invalidSetup, saying: "the first frame must be SETUP")
   }
 
-  @Test(
-    "A SETUP that cannot be read is INVALID_SETUP",
-    arguments: [
-      ("000005", "shorter than the header"), ("000008 00000000 0400 0001", "ends before its fixed fields"),
-      ("000012 00000000 0400 0001 0000 00000000 00000001", "keepalive interval of 0"),
-      ("000012 00000000 0400 0001 0000 00000001 80000000", "maximum lifetime of 2147483648"),
-      ("000014 00000000 0400 0001 0000 00000001 00000001 05 61", "ends before its MIME types"),
-      ("000015 00000000 0400 0001 0000 00000001 00000001 01ff 0161 00", "MIME type not in UTF-8"),
-      ("00001a 00000000 0500 0001 0000 00000001 00000001 0161 0161 000009 00", "metadata length of 9"),
-    ])
-  func unreadableSetup(text: String, part: String) throws {
+  @Test(arguments: [
+    ("000005", "shorter than the header"), ("000008 00000000 0400 0001", "ends before its fixed fields"),
+    ("000012 00000000 0400 0001 0000 00000000 00000001", "keepalive interval of 0"),
+    ("000012 00000000 0400 0001 0000 00000001 80000000", "maximum lifetime of 2147483648"),
+    ("000014 00000000 0400 0001 0000 00000001 00000001 05 61", "ends before its MIME types"),
+    ("000015 00000000 0400 0001 0000 00000001 00000001 01ff 0161 00", "MIME type not in UTF-8"),
+    ("00001a 00000000 0500 0001 0000 00000001 00000001 0161 0161 000009 00", "metadata length of 9"),
+  ])
+  func aSetupThatCannotBeReadIsInvalidSetup(text: String, part: String) throws {
     try expectClosed(Side(ConnectionMachine()), by: hex(text), .invalidSetup, saying: part)
   }
 
-  @Test("A frame that is no SETUP is refused by its header, before the rest arrives")
-  func earlyRefusal() {
+  @Test func aFrameThatIsNoSetupIsRefusedByItsHeaderBeforeTheRestArrives() {
     let server = Side(ConnectionMachine())
     #expect(server.receive(hex("00ffff 00000000 0c")) == [])
     #expect(server.receive([0x80]).count == 1)
@@ -61,8 +55,8 @@ struct ConnectionRulesTests {
     #expect(other.receive(hex("00ffff 00000001 0400")).count == 1)
   }
 
-  @Test("Another version is UNSUPPORTED_SETUP", arguments: [(UInt16(2), UInt16(0)), (1, 1), (0, 2)])
-  func version(major: UInt16, minor: UInt16) throws {
+  @Test(arguments: [(UInt16(2), UInt16(0)), (1, 1), (0, 2)])
+  func anotherVersionIsUnsupportedSetup(major: UInt16, minor: UInt16) throws {
     var setup = Setup()
     setup.majorVersion = major
     setup.minorVersion = minor
@@ -70,35 +64,30 @@ struct ConnectionRulesTests {
       Side(ConnectionMachine()), by: Frame.setup(setup).encoded, .unsupportedSetup, saying: "version \(major).\(minor)")
   }
 
-  @Test("A metadata MIME type that names no stream is UNSUPPORTED_SETUP")
-  func metadataType() throws {
+  @Test func aMetadataMIMETypeThatNamesNoStreamIsUnsupportedSetup() throws {
     let setup = Frame.setup(Setup(metadataMIMEType: "application/json")).encoded
     try expectClosed(Side(ConnectionMachine()), by: setup, .unsupportedSetup, saying: "\"application/json\"")
   }
 
-  @Test("The resume flag is REJECTED_SETUP, also with an empty token")
-  func resumeFlag() throws {
+  @Test func theResumeFlagIsRejectedSetupAlsoWithAnEmptyToken() throws {
     var setup = Setup()
     setup.resumeToken = []
     try expectClosed(
       Side(ConnectionMachine()), by: Frame.setup(setup).encoded, .rejectedSetup, saying: "resumption is not supported")
   }
 
-  @Test("RESUME is REJECTED_RESUME, and CONNECTION_ERROR after SETUP")
-  func resume() throws {
+  @Test func resumeIsRejectedResumeAndConnectionErrorAfterSetup() throws {
     let resume = Frame.resume(token: [1], serverPosition: 0, clientPosition: 0).encoded
     try expectClosed(Side(ConnectionMachine()), by: resume, .rejectedResume, saying: "resumption is not supported")
     try expectClosed(.openServer(), by: resume, .connectionError, saying: "RESUME came after SETUP")
   }
 
-  @Test("A second SETUP is ignored, and so is one that reaches a client")
-  func secondSetup() {
+  @Test func aSecondSetupIsIgnoredAndSoIsOneThatReachesAClient() {
     #expect(Side.openServer().receive(.setup(Setup())) == [])
     #expect(Side.openClient().receive(.setup(Setup())) == [])
   }
 
-  @Test("The metadata format and the times of SETUP are kept", arguments: MetadataFormat.allCases)
-  func agreement(format: MetadataFormat) {
+  @Test(arguments: MetadataFormat.allCases) func theMetadataFormatAndTheTimesOfSetupAreKept(format: MetadataFormat) {
     let server = Side.openServer(
       Setup(
         keepaliveInterval: .milliseconds(700), maximumLifetime: .seconds(9), honorsLease: true,
@@ -112,8 +101,7 @@ struct ConnectionRulesTests {
 
   // MARK: Keepalive and ignored frames
 
-  @Test("KEEPALIVE with respond is echoed with its data and without respond; without, there is no answer")
-  func keepalive() throws {
+  @Test func keepaliveWithRespondIsEchoedWithItsDataAndWithoutRespondWithoutThereIsNoAnswer() throws {
     for side in [Side.openServer(), .openClient()] {
       #expect(side.receive(.keepalive(respond: true, position: 9, data: [1, 2])) == [])
       #expect(try side.takeFrames() == [.keepalive(respond: false, position: 0, data: [1, 2])])
@@ -122,8 +110,7 @@ struct ConnectionRulesTests {
     }
   }
 
-  @Test("An unknown frame type is ignored with the ignore flag, else CONNECTION_ERROR")
-  func unknownType() throws {
+  @Test func anUnknownFrameTypeIsIgnoredWithTheIgnoreFlagElseConnectionError() throws {
     for side in [Side.openServer(), .openClient()] {
       #expect(side.receive(hex("000008 00000001 7e00 ffff")) == [])
       #expect(side.receive(.ext(id, type: 3, isIgnorable: true, hasMetadata: false, body: [])) == [])
@@ -135,8 +122,7 @@ struct ConnectionRulesTests {
     }
   }
 
-  @Test("Frames for requests that are not live are ignored")
-  func notLive() {
+  @Test func framesForRequestsThatAreNotLiveAreIgnored() {
     for side in [Side.openServer(), .openClient()] {
       for id in [StreamID.connection, StreamID(1), StreamID(2), StreamID(0x7fff_ffff)] {
         let value = Frame.payload(id, Payload("x"), follows: true, isComplete: false, isNext: true)
@@ -147,8 +133,7 @@ struct ConnectionRulesTests {
     }
   }
 
-  @Test("METADATA_PUSH is told and has no answer")
-  func metadataPush() {
+  @Test func metadataPushIsToldAndHasNoAnswer() {
     let server = Side.openServer()
     #expect(server.receive(.metadataPush([1, 2])) == [.metadataPush([1, 2])])
     #expect(!server.machine.hasOutput)
@@ -156,22 +141,19 @@ struct ConnectionRulesTests {
 
   // MARK: Malformed
 
-  @Test(
-    "A malformed frame is CONNECTION_ERROR with the reason",
-    arguments: [
-      ("000000", "length of 0 is shorter"), ("000005 00000001 24", "length of 5 is shorter"),
-      ("000008 00000001 2000 0001", "REQUEST_N of 8 bytes ends before"),
-      ("00000c 00000001 1900 00000001 0000", "REQUEST_STREAM of 12 bytes ends before"),
-      ("000010 00000001 1900 00000001 000004 000000", "metadata length of 4, past its end"),
-      ("000007 00000001 2400 00", "1 bytes too many"), ("000006 00000000 0c80", "KEEPALIVE of 6 bytes ends before"),
-      ("000008 00000001 2c00 0000", "ERROR of 8 bytes ends before"),
-    ])
-  func malformed(text: String, part: String) throws {
+  @Test(arguments: [
+    ("000000", "length of 0 is shorter"), ("000005 00000001 24", "length of 5 is shorter"),
+    ("000008 00000001 2000 0001", "REQUEST_N of 8 bytes ends before"),
+    ("00000c 00000001 1900 00000001 0000", "REQUEST_STREAM of 12 bytes ends before"),
+    ("000010 00000001 1900 00000001 000004 000000", "metadata length of 4, past its end"),
+    ("000007 00000001 2400 00", "1 bytes too many"), ("000006 00000000 0c80", "KEEPALIVE of 6 bytes ends before"),
+    ("000008 00000001 2c00 0000", "ERROR of 8 bytes ends before"),
+  ])
+  func aMalformedFrameIsConnectionErrorWithTheReason(text: String, part: String) throws {
     try expectClosed(.openServer(), by: hex(text), .connectionError, saying: part)
   }
 
-  @Test("A length over the limit is refused when it is seen, with nothing buffered")
-  func longFrame() throws {
+  @Test func aLengthOverTheLimitIsRefusedWhenItIsSeenWithNothingBuffered() throws {
     let limits = ConnectionLimits(maximumRequestBytes: 1 << 20)
     try expectClosed(
       .openServer(limits: limits), by: hex("100001"), .connectionError, saying: "exceeds the limit of 1048576")
@@ -179,8 +161,7 @@ struct ConnectionRulesTests {
     #expect(Side.openServer().receive(hex("ffffff")) == [])
   }
 
-  @Test("Even, zero and live request IDs are CONNECTION_ERROR", arguments: RequestKind.allCases)
-  func requestIDs(kind: RequestKind) throws {
+  @Test(arguments: RequestKind.allCases) func evenZeroAndLiveRequestIDsAreConnectionError(kind: RequestKind) throws {
     func request(_ id: UInt32) -> [UInt8] {
       Frame.request(StreamID(id), kind, initialRequest: 1, Payload(), follows: false, isComplete: false).encoded
     }
@@ -192,8 +173,7 @@ struct ConnectionRulesTests {
     try expectClosed(.openClient(), by: request(3), .connectionError, saying: "request ID 3 is odd")
   }
 
-  @Test("What came before a violation in the same bytes still counts")
-  func beforeTheViolation() throws {
+  @Test func whatCameBeforeAViolationInTheSameBytesStillCounts() throws {
     let server = Side.openServer()
     let events = server.receive(
       Frame.request(id, .stream, initialRequest: 1, Payload("a"), follows: false, isComplete: false).encoded
@@ -206,8 +186,7 @@ struct ConnectionRulesTests {
 
   // MARK: The end
 
-  @Test("The peer's ERROR on stream 0 ends the connection, without an answer")
-  func peerCloses() {
+  @Test func thePeersErrorOnStream0EndsTheConnectionWithoutAnAnswer() {
     for side in [Side.openServer(), .openClient()] {
       #expect(side.receive(.error(.connection, .connectionClose, "bye")) == [.closed(.connectionClose, "bye")])
       #expect(!side.machine.hasOutput)
@@ -217,15 +196,13 @@ struct ConnectionRulesTests {
     #expect(refused.receive(.error(.connection, .rejectedSetup, "no")) == [.closed(.rejectedSetup, "no")])
   }
 
-  @Test("A server ignores codes of the handshake")
-  func handshakeCodes() {
+  @Test func aServerIgnoresCodesOfTheHandshake() {
     let server = Side.openServer()
     #expect(server.receive(.error(.connection, .rejectedSetup, "what?")) == [])
     #expect(!server.machine.isClosed)
   }
 
-  @Test("Closing writes one ERROR on stream 0, and nothing after it")
-  func closing() throws {
+  @Test func closingWritesOneErrorOnStream0AndNothingAfterIt() throws {
     let server = Side.openServer()
     _ = server.receive(.request(id, .stream, initialRequest: 1, Payload(), follows: false, isComplete: false))
     server.machine.close(.connectionClose, "enough")

@@ -20,10 +20,9 @@ struct Conversation {
   func toClient() -> [Side.Event] { client.receive(server.take(), chunkByteCount: chunkByteCount) }
 }
 
-@Suite("Two machines back to back")
-struct ConversationTests {
-  @Test("A stream runs from SETUP to its completion in any split", arguments: [1, 2, 3, 7, Int.max])
-  func stream(chunkByteCount: Int) throws {
+@Suite struct ConversationTests {
+  @Test(arguments: [1, 2, 3, 7, Int.max])
+  func aStreamRunsFromSetupToItsCompletionInAnySplit(chunkByteCount: Int) throws {
     let setup = Setup(keepaliveInterval: .milliseconds(1500), dataMIMEType: "application/json")
     let talk = Conversation(setup, chunkByteCount: chunkByteCount)
     let request = Payload("{}", metadata: try MetadataFormat.routing.metadata(route: "clock"))
@@ -47,8 +46,8 @@ struct ConversationTests {
     #expect(talk.server.machine.liveCount == 0)
   }
 
-  @Test("A long value crosses in fragments, both ways, in any split", arguments: [7, 4096, 65_536, Int.max])
-  func longValues(chunkByteCount: Int) throws {
+  @Test(arguments: [7, 4096, 65_536, Int.max])
+  func aLongValueCrossesInFragmentsBothWaysInAnySplit(chunkByteCount: Int) throws {
     let talk = Conversation(chunkByteCount: chunkByteCount)
     let long = Payload(
       metadata: [UInt8](repeating: 1, count: 70_000), data: (0..<200_000).map { UInt8(truncatingIfNeeded: $0) })
@@ -63,8 +62,7 @@ struct ConversationTests {
     #expect(talk.client.machine.liveCount + talk.server.machine.liveCount == 0)
   }
 
-  @Test("Many requests run side by side and end one by one")
-  func manyRequests() throws {
+  @Test func manyRequestsRunSideBySideAndEndOneByOne() throws {
     let talk = Conversation()
     let ids = (0..<100).compactMap { _ in talk.client.request(.stream, initialRequest: 1) }
     #expect(talk.toServer().count == 101)
@@ -79,8 +77,7 @@ struct ConversationTests {
     #expect(talk.client.machine.liveCount == 0)
   }
 
-  @Test("Either side's violation reaches the other as the reason")
-  func reason() {
+  @Test func eitherSidesViolationReachesTheOtherAsTheReason() {
     let talk = Conversation()
     _ = talk.toServer()
     guard case .closed(.connectionError, let message) = talk.server.receive([0, 0, 0]).last else {
@@ -90,8 +87,7 @@ struct ConversationTests {
     #expect(talk.toClient() == [.closed(.connectionError, message)])
   }
 
-  @Test("An idle connection with one subscription is small")
-  func size() {
+  @Test func anIdleConnectionWithOneSubscriptionIsSmall() {
     #expect(MemoryLayout<ConnectionMachine>.size <= 128)
   }
 }

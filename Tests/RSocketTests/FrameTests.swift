@@ -81,22 +81,18 @@ private let golden: [(Frame, String)] = [
   ),
 ]
 
-@Suite("Frames")
-struct FrameTests {
-  @Test("Every frame survives encoding and decoding", arguments: samples)
-  func roundTrip(frame: Frame) throws {
+@Suite struct FrameTests {
+  @Test(arguments: samples) func everyFrameSurvivesEncodingAndDecoding(frame: Frame) throws {
     #expect(try Frame.decodeAll(frame.encoded) == [frame])
   }
 
-  @Test("Frames have the bytes that the specification draws", arguments: golden.indices)
-  func goldenBytes(index: Int) throws {
+  @Test(arguments: golden.indices) func framesHaveTheBytesThatTheSpecificationDraws(index: Int) throws {
     let (frame, text) = golden[index]
     #expect(frame.encoded == hex(text))
     #expect(try Frame.decodeAll(hex(text)) == [frame])
   }
 
-  @Test("A frame that is cut short never decodes as itself", arguments: samples)
-  func truncation(frame: Frame) throws {
+  @Test(arguments: samples) func aFrameThatIsCutShortNeverDecodesAsItself(frame: Frame) throws {
     let body = [UInt8](frame.encoded.dropFirst(3))
     for count in 0..<body.count {
       let decoded = try? body.prefix(count).withUnsafeBytes { try Frame.decode($0) }
@@ -105,32 +101,27 @@ struct FrameTests {
     #expect(throws: ProtocolViolation.self) { try body.prefix(5).withUnsafeBytes { try Frame.decode($0) } }
   }
 
-  @Test("Bytes that no field accounts for make a frame malformed", arguments: ["2000 00000001 00", "2400 00"])
-  func trailingBytes(text: String) {
+  @Test(arguments: ["2000 00000001 00", "2400 00"]) func bytesThatNoFieldAccountsForMakeAFrameMalformed(text: String) {
     #expect(throws: ProtocolViolation.self) {
       try hex("00000001" + text).withUnsafeBytes { try Frame.decode($0) }
     }
   }
 
-  @Test("Reserved bits are ignored")
-  func reservedBits() throws {
+  @Test func reservedBitsAreIgnored() throws {
     #expect(try Frame.decodeAll(hex("000006 80000001 241f")) == [.cancel(StreamID(1))])
   }
 
-  @Test("A frame about the connection that has a stream ID is skipped")
-  func connectionFrameOnStream() throws {
+  @Test func aFrameAboutTheConnectionThatHasAStreamIDIsSkipped() throws {
     #expect(try Frame.decodeAll(hex("000007 00000001 3100 01")) == [nil])
     #expect(try Frame.decodeAll(hex("00000e 00000001 0c80 0000000000000000")) == [nil])
   }
 
-  @Test("Error codes print their RSocket names, and unknown codes survive")
-  func errorCodes() {
+  @Test func errorCodesPrintTheirRSocketNamesAndUnknownCodesSurvive() {
     #expect("\(ErrorCode.invalidSetup) \(ErrorCode.canceled)" == "INVALID_SETUP CANCELED")
     #expect("\(ErrorCode(rawValue: 0x777))" == "0x777")
   }
 
-  @Test("Times beyond what the wire can say are clamped")
-  func clampedTimes() throws {
+  @Test func timesBeyondWhatTheWireCanSayAreClamped() throws {
     let setup = Setup(keepaliveInterval: .zero, maximumLifetime: .seconds(1 << 40))
     guard case .setup(let decoded) = try Frame.decodeAll(Frame.setup(setup).encoded).first else {
       Issue.record("no SETUP")

@@ -1,29 +1,24 @@
 import RSocket
 import Testing
 
-@Suite("Metadata names a stream")
-struct MetadataFormatTests {
-  @Test("A name survives every format", arguments: MetadataFormat.allCases)
-  func roundTrip(format: MetadataFormat) throws {
+@Suite struct MetadataFormatTests {
+  @Test(arguments: MetadataFormat.allCases) func aNameSurvivesEveryFormat(format: MetadataFormat) throws {
     for name in ["clock", "$streams", "märkte/dax", String(repeating: "x", count: 255)] {
       #expect(try format.route(in: format.metadata(route: name)) == name)
     }
     #expect(MetadataFormat(mimeType: format.mimeType) == format)
   }
 
-  @Test("MIME types compare without case; unknown ones have no format")
-  func mimeTypes() {
+  @Test func mimeTypesCompareWithoutCaseUnknownOnesHaveNoFormat() {
     #expect(MetadataFormat(mimeType: "Text/Plain") == .text)
     #expect(MetadataFormat(mimeType: "application/json") == nil)
   }
 
-  @Test("The first of several tags is the name")
-  func firstTag() throws {
+  @Test func theFirstOfSeveralTagsIsTheName() throws {
     #expect(try MetadataFormat.routing.route(in: hex("03 616263 02 7879")) == "abc")
   }
 
-  @Test("Composite metadata may spell the routing type out, and may hold other entries before it")
-  func compositeEntries() throws {
+  @Test func compositeMetadataMaySpellTheRoutingTypeOutAndMayHoldOtherEntriesBeforeIt() throws {
     let spelled = [UInt8(27)] + Array("message/x.rsocket.routing.v0".utf8)
     let other = [UInt8(2)] + Array("a/b".utf8) + [0, 0, 2, 9, 9]
     #expect(try MetadataFormat.composite.route(in: other + hex("85 000001 7b") + spelled + hex("000002 0161")) == "a")
@@ -31,7 +26,6 @@ struct MetadataFormatTests {
   }
 
   @Test(
-    "Metadata that names nothing is an error that says why",
     arguments: [
       (.routing, nil, "the request has no metadata to name a stream"),
       (.routing, "", "the routing metadata has no tag"),
@@ -46,13 +40,12 @@ struct MetadataFormatTests {
       (.composite, "7f 61", "the composite metadata ends inside an entry"),
       (.composite, "fe 000000", "the routing metadata has no tag"),
     ] as [(MetadataFormat, String?, String)])
-  func errors(format: MetadataFormat, metadata: String?, message: String) {
+  func metadataThatNamesNothingIsAnErrorThatSaysWhy(format: MetadataFormat, metadata: String?, message: String) {
     let error = #expect(throws: RoutingError.self) { try format.route(in: metadata.map(hex)) }
     #expect(error?.message == message)
   }
 
-  @Test("A tag holds no more than 255 bytes")
-  func longNames() throws {
+  @Test func aTagHoldsNoMoreThan255Bytes() throws {
     let name = String(repeating: "x", count: 256)
     #expect(throws: RoutingError.self) { try MetadataFormat.routing.metadata(route: name) }
     #expect(throws: RoutingError.self) { try MetadataFormat.composite.metadata(route: name) }

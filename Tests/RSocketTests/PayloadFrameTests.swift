@@ -1,8 +1,7 @@
 import RSocket
 import Testing
 
-@Suite("PAYLOAD frames in raw memory")
-struct PayloadFrameTests {
+@Suite struct PayloadFrameTests {
   private static let limit = PayloadFrame.maximumContentByteCount
 
   private func write(_ id: StreamID, isComplete: Bool = false, metadata: [UInt8]?, data: [UInt8]) -> [UInt8] {
@@ -20,8 +19,8 @@ struct PayloadFrameTests {
     }
   }
 
-  @Test("What is written by hand is what the codec writes", arguments: [nil, [], [1, 2, 3]] as [[UInt8]?])
-  func sameAsCodec(metadata: [UInt8]?) {
+  @Test(arguments: [nil, [], [1, 2, 3]] as [[UInt8]?])
+  func whatIsWrittenByHandIsWhatTheCodecWrites(metadata: [UInt8]?) {
     for data in [[], [42], [UInt8](repeating: 1, count: 300)] as [[UInt8]] {
       for isComplete in [false, true] {
         let frame = Frame.payload(
@@ -31,8 +30,7 @@ struct PayloadFrameTests {
     }
   }
 
-  @Test("A block of frames can be walked, and given to another request")
-  func walk() {
+  @Test func aBlockOfFramesCanBeWalkedAndGivenToAnotherRequest() {
     var block = write(StreamID(1), metadata: [1, 2], data: [3, 4, 5]) + write(StreamID(1), metadata: nil, data: [6])
     block.withUnsafeMutableBytes { bytes in
       guard let first = bytes.baseAddress else { return }
@@ -50,12 +48,11 @@ struct PayloadFrameTests {
   }
 
   @Test(
-    "A payload over 64 KiB becomes fragments of at most 64 KiB, metadata first",
     arguments: [
       (nil, 0), (nil, limit), (nil, limit + 1), (0, limit + 1), (16, limit - 16), (16, limit), (limit, 0), (limit, 1),
       (3 * limit, 5), (2 * limit + 7, 3 * limit),
     ] as [(Int?, Int)])
-  func fragments(metadataByteCount: Int?, dataByteCount: Int) throws {
+  func aPayloadOver64KiBBecomesFragmentsOfAtMost64KiBMetadataFirst(metadataByteCount: Int?, dataByteCount: Int) throws {
     let metadata = metadataByteCount.map { (0..<$0).map { UInt8(truncatingIfNeeded: $0) } }
     let data = (0..<dataByteCount).map { UInt8(truncatingIfNeeded: $0 &* 7) }
     let frames = try Frame.decodeAll(write(StreamID(3), isComplete: true, metadata: metadata, data: data))

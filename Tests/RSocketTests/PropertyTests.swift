@@ -27,8 +27,7 @@ private struct SplitMix: RandomNumberGenerator {
   }
 }
 
-@Suite("Any bytes")
-struct PropertyTests {
+@Suite struct PropertyTests {
   /// The result of a machine for `bytes` in random chunks.
   private func outcome(
     _ make: () -> Side, _ bytes: [UInt8], _ random: inout SplitMix, isWhole: Bool
@@ -44,8 +43,7 @@ struct PropertyTests {
     return (events, side.take(), side.machine.liveCount)
   }
 
-  @Test("Nothing that arrives crashes a machine, and splits do not matter", arguments: 0..<8)
-  func anyBytes(seed: UInt64) throws {
+  @Test(arguments: 0..<8) func nothingThatArrivesCrashesAMachineAndSplitsDoNotMatter(seed: UInt64) throws {
     let limits = ConnectionLimits(maximumRequestBytes: 200, maximumRequests: 2)
     let makers: [() -> Side] = [
       { Side(ConnectionMachine(acceptingWith: limits)) }, { .openServer(limits: limits) },

@@ -1,8 +1,7 @@
 import RSocket
 import Testing
 
-@Suite("Fragments on the way in")
-struct ReassemblyTests {
+@Suite struct ReassemblyTests {
   private let id = StreamID(1)
 
   private func first(_ kind: RequestKind, _ payload: Payload, id: StreamID = StreamID(1)) -> Frame {
@@ -15,8 +14,7 @@ struct ReassemblyTests {
     .payload(id, payload, follows: follows, isComplete: isComplete, isNext: isNext)
   }
 
-  @Test("A request in fragments is told once, whole", arguments: RequestKind.allCases)
-  func request(kind: RequestKind) {
+  @Test(arguments: RequestKind.allCases) func aRequestInFragmentsIsToldOnceWhole(kind: RequestKind) {
     let server = Side.openServer()
     let demand: UInt32 = [.response: 1, .fireAndForget: 0][kind] ?? 2
     #expect(server.receive(first(kind, Payload("", metadata: [1]))) == [])
@@ -30,8 +28,8 @@ struct ReassemblyTests {
     #expect(server.machine.isLive(id) == (kind != .fireAndForget))
   }
 
-  @Test("A frame in pieces takes no more memory than it has bytes", arguments: [700, 30_000, 70_000, 600_000])
-  func memory(chunkByteCount: Int) {
+  @Test(arguments: [700, 30_000, 70_000, 600_000])
+  func aFrameInPiecesTakesNoMoreMemoryThanItHasBytes(chunkByteCount: Int) {
     let server = Side.openServer()
     let frame = first(.stream, Payload(String(repeating: "a", count: 1 << 20))).encoded
     _ = server.receive(Array(frame.dropLast()), chunkByteCount: chunkByteCount)
@@ -39,8 +37,7 @@ struct ReassemblyTests {
     #expect(server.machine.partialByteCount(perRequest: 0) <= frame.count + 8192)
   }
 
-  @Test("Fragments of several requests may be mixed")
-  func mixed() {
+  @Test func fragmentsOfSeveralRequestsMayBeMixed() {
     let server = Side.openServer()
     let events = server.receive(
       first(.stream, Payload("a")), first(.stream, Payload("x"), id: StreamID(3)),
@@ -53,8 +50,8 @@ struct ReassemblyTests {
       ])
   }
 
-  @Test("A value in fragments costs one credit")  // SEMANTICS 28
-  func oneCredit() {
+  @Test  // SEMANTICS 28
+  func aValueInFragmentsCostsOneCredit() {
     let client = Side.openClient()
     _ = client.request(.stream, initialRequest: 1)
     let events = client.receive(
@@ -64,16 +61,14 @@ struct ReassemblyTests {
     #expect(client.machine.liveCount == 0)
   }
 
-  @Test("The first fragment of a value beyond the credit is already too much")
-  func noCredit() {
+  @Test func theFirstFragmentOfAValueBeyondTheCreditIsAlreadyTooMuch() {
     let server = Side.openServer()
     _ = server.receive(.request(id, .channel, initialRequest: 1, Payload(), follows: false, isComplete: false))
     #expect(server.receive(fragment(Payload("a"), follows: true)).count == 1)
     #expect(server.machine.isClosed)
   }
 
-  @Test("The complete flag makes a fragment the last one")
-  func completeEnds() {
+  @Test func theCompleteFlagMakesAFragmentTheLastOne() {
     let client = Side.openClient()
     _ = client.request(.stream, initialRequest: 1)
     #expect(
@@ -82,8 +77,7 @@ struct ReassemblyTests {
       ])
   }
 
-  @Test("A channel's request may say in its first or its last fragment that there is no further value")
-  func channelComplete() {
+  @Test func aChannelsRequestMaySayInItsFirstOrItsLastFragmentThatThereIsNoFurtherValue() {
     for isFirst in [true, false] {
       let server = Side.openServer()
       let events = server.receive(
@@ -93,8 +87,7 @@ struct ReassemblyTests {
     }
   }
 
-  @Test("Demand that comes between fragments of a request is in its initial demand")
-  func demandBetween() {
+  @Test func demandThatComesBetweenFragmentsOfARequestIsInItsInitialDemand() {
     let server = Side.openServer()
     let events = server.receive(
       first(.stream, Payload("a")), .requestN(id, 3), .requestN(id, Credit.unlimited - 9),
@@ -102,8 +95,7 @@ struct ReassemblyTests {
     #expect(events == [.request(id, .stream, initialRequest: Credit.unlimited - 4, Payload("ab"), isComplete: true)])
   }
 
-  @Test("A request given up between its fragments was never there")
-  func cancelBetween() throws {
+  @Test func aRequestGivenUpBetweenItsFragmentsWasNeverThere() throws {
     for end in [Frame.cancel(id), .error(id, .applicationError, ""), .requestN(id, 0)] {
       let server = Side.openServer()
       let events = server.receive(
@@ -115,8 +107,7 @@ struct ReassemblyTests {
     }
   }
 
-  @Test("A value's fragments die with their request, and give their room back")
-  func roomIsGivenBack() {
+  @Test func aValuesFragmentsDieWithTheirRequestAndGiveTheirRoomBack() {
     let server = Side.openServer(limits: ConnectionLimits(maximumRequestBytes: 100))
     for id in stride(from: UInt32(1), to: 41, by: 2).map({ StreamID($0) }) {
       _ = server.receive(.request(id, .channel, initialRequest: 1, Payload(), follows: false, isComplete: false))
@@ -127,8 +118,7 @@ struct ReassemblyTests {
     #expect(!server.machine.isClosed)
   }
 
-  @Test("A value over the limit ends its request alone")
-  func valueOverTheLimit() {
+  @Test func aValueOverTheLimitEndsItsRequestAlone() {
     for sizes in [[60, 41], [60, 30, 11], [60, 60, 1]] {
       let server = Side.openServer(limits: ConnectionLimits(maximumRequestBytes: 100))
       for id in [StreamID(1), StreamID(3)] {
@@ -148,8 +138,7 @@ struct ReassemblyTests {
     }
   }
 
-  @Test("A whole request over the limit is CONNECTION_ERROR, one at the limit is not")
-  func limit() {
+  @Test func aWholeRequestOverTheLimitIsConnectionErrorOneAtTheLimitIsNot() {
     for (count, isFine) in [(100, true), (101, false)] {
       let server = Side.openServer(limits: ConnectionLimits(maximumRequestBytes: 100))
       let half = Payload(metadata: [UInt8](repeating: 0, count: 10), data: [UInt8](repeating: 0, count: 40))
@@ -160,8 +149,7 @@ struct ReassemblyTests {
     }
   }
 
-  @Test("The fragments of all requests together are held to the limit")
-  func sharedLimit() {
+  @Test func theFragmentsOfAllRequestsTogetherAreHeldToTheLimit() {
     let server = Side.openServer(limits: ConnectionLimits(maximumRequestBytes: 100))
     let part = Payload(data: [UInt8](repeating: 0, count: 40))
     #expect(server.receive(first(.stream, part), first(.stream, part, id: StreamID(3))) == [])
@@ -169,8 +157,7 @@ struct ReassemblyTests {
     #expect(server.receive(first(.stream, part, id: StreamID(5))) == [.closed(.connectionError, message)])
   }
 
-  @Test("Fragments of a refused request are ignored")
-  func refused() throws {
+  @Test func fragmentsOfARefusedRequestAreIgnored() throws {
     let server = Side.openServer(limits: ConnectionLimits(maximumRequests: 0))
     #expect(
       server.receive(

@@ -3,8 +3,7 @@ import Testing
 @testable import RSocket
 
 /// One side at a time: how requests begin, continue and end.
-@Suite("Requests")
-struct RequestTests {
+@Suite struct RequestTests {
   private let id = StreamID(1)
 
   private func open(
@@ -20,8 +19,8 @@ struct RequestTests {
 
   // MARK: Responder
 
-  @Test("Each kind of request is told once, and lives until it is answered", arguments: RequestKind.allCases)
-  func kinds(kind: RequestKind) throws {
+  @Test(arguments: RequestKind.allCases)
+  func eachKindOfRequestIsToldOnceAndLivesUntilItIsAnswered(kind: RequestKind) throws {
     let server = Side.openServer()
     let demand: [RequestKind: UInt32] = [.response: 1, .fireAndForget: 0]
     #expect(
@@ -34,8 +33,7 @@ struct RequestTests {
     #expect(try server.takeFrames() == (kind == .fireAndForget ? [] : [.error(id, .rejected, "no")]))
   }
 
-  @Test("The answer to a response request ends it, said or not")
-  func response() throws {
+  @Test func theAnswerToAResponseRequestEndsItSaidOrNot() throws {
     let server = Side.openServer()
     _ = server.receive(open(.response))
     server.machine.sendPayload(id, Payload("a"))
@@ -44,8 +42,7 @@ struct RequestTests {
     #expect(!server.machine.isLive(id))
   }
 
-  @Test("A stream ends with a last value, COMPLETE, ERROR, or a frame that the owner writes by itself")
-  func streamEnds() throws {
+  @Test func aStreamEndsWithALastValueCompleteErrorOrAFrameThatTheOwnerWritesByItself() throws {
     let ends: [(inout ConnectionMachine) -> Void] = [
       { $0.sendPayload(StreamID(1), Payload("z"), isComplete: true) }, { $0.sendComplete(StreamID(1)) },
       { $0.sendError(StreamID(1), .applicationError, "e") }, { $0.end(StreamID(1)) },
@@ -66,9 +63,8 @@ struct RequestTests {
     }
   }
 
-  @Test(
-    "CANCEL ends a request, and sending for it then does nothing", arguments: [RequestKind.response, .stream, .channel])
-  func cancel(kind: RequestKind) {
+  @Test(arguments: [RequestKind.response, .stream, .channel])
+  func cancelEndsARequestAndSendingForItThenDoesNothing(kind: RequestKind) {
     let server = Side.openServer()
     _ = server.receive(open(kind))
     #expect(server.receive(.cancel(id), .cancel(id)) == [.cancel(id)])
@@ -79,8 +75,8 @@ struct RequestTests {
     #expect(!server.machine.hasOutput)
   }
 
-  @Test("A demand that is none ends that request alone, with INVALID", arguments: [UInt32(0), 0x8000_0000, .max])
-  func invalidDemand(count: UInt32) throws {  // SEMANTICS 15
+  @Test(arguments: [UInt32(0), 0x8000_0000, .max])
+  func aDemandThatIsNoneEndsThatRequestAloneWithInvalid(count: UInt32) throws {  // SEMANTICS 15
     let server = Side.openServer()
     _ = server.receive(open(.stream), open(.stream, id: StreamID(3)))
     #expect(server.receive(.requestN(id, count), .requestN(id, 1)) == [.cancel(id)])
@@ -88,8 +84,8 @@ struct RequestTests {
     #expect(server.receive(.requestN(StreamID(3), 2)) == [.requestN(StreamID(3), 2)])
   }
 
-  @Test("A request that begins without demand is INVALID and never told", arguments: [RequestKind.stream, .channel])
-  func invalidInitialDemand(kind: RequestKind) throws {  // SEMANTICS 15
+  @Test(arguments: [RequestKind.stream, .channel])
+  func aRequestThatBeginsWithoutDemandIsInvalidAndNeverTold(kind: RequestKind) throws {  // SEMANTICS 15
     let server = Side.openServer()
     #expect(server.receive(open(kind, initialRequest: 0)) == [])
     #expect(
@@ -97,16 +93,14 @@ struct RequestTests {
     #expect(server.machine.liveCount == 0)
   }
 
-  @Test("Demand for a response is ignored")
-  func demandForResponse() {
+  @Test func demandForAResponseIsIgnored() {
     let server = Side.openServer()
     _ = server.receive(open(.response))
     #expect(server.receive(.requestN(id, 4), .requestN(id, 0)) == [])
     #expect(server.machine.isLive(id))
   }
 
-  @Test("Over the limit of requests a further one is REJECTED, until one ends")
-  func limit() throws {
+  @Test func overTheLimitOfRequestsAFurtherOneIsRejectedUntilOneEnds() throws {
     let server = Side.openServer(limits: ConnectionLimits(maximumRequests: 2))
     _ = server.receive(open(.stream), open(.channel, id: StreamID(3)))
     #expect(server.receive(open(.stream, id: StreamID(5)), open(.fireAndForget, id: StreamID(7))) == [])
@@ -117,8 +111,7 @@ struct RequestTests {
     #expect(server.machine.liveCount == 2)
   }
 
-  @Test("IDs need not rise: a smaller one, and one that was used before, are requests like any other")
-  func idOrder() {
+  @Test func idsNeedNotRiseASmallerOneAndOneThatWasUsedBeforeAreRequestsLikeAnyOther() {
     let server = Side.openServer()
     for id in [9, 3, 7, 1, 5] as [UInt32] { _ = server.receive(open(.stream, id: StreamID(id))) }
     #expect(server.machine.liveCount == 5)
@@ -126,8 +119,7 @@ struct RequestTests {
     #expect(server.receive(open(.stream, id: StreamID(3))).count == 1)
   }
 
-  @Test("A server cancels nothing: it ends requests with errors")
-  func serverCancel() {
+  @Test func aServerCancelsNothingItEndsRequestsWithErrors() {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     server.machine.sendCancel(id)
@@ -137,8 +129,7 @@ struct RequestTests {
 
   // MARK: Publishing on a channel
 
-  @Test("A channel's values come against credit, and its halves end one by one")
-  func channel() throws {
+  @Test func aChannelsValuesComeAgainstCreditAndItsHalvesEndOneByOne() throws {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     server.machine.sendRequestN(id, 2)
@@ -158,8 +149,7 @@ struct RequestTests {
       try server.takeFrames() == [.payload(id, Payload(), follows: false, isComplete: true, isNext: false)])
   }
 
-  @Test("A publisher may end without a value, or with its first one")
-  func channelCompletes() {
+  @Test func aPublisherMayEndWithoutAValueOrWithItsFirstOne() {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     let complete = Frame.payload(id, Payload(), follows: false, isComplete: true, isNext: false)
@@ -173,8 +163,7 @@ struct RequestTests {
     #expect(server.machine.liveCount == 0)
   }
 
-  @Test("A publisher that sends beyond its credit is cut off", arguments: [UInt32(0), 1, 3])
-  func beyondCredit(credit: UInt32) {
+  @Test(arguments: [UInt32(0), 1, 3]) func aPublisherThatSendsBeyondItsCreditIsCutOff(credit: UInt32) {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     if credit > 0 { server.machine.sendRequestN(id, credit) }
@@ -196,8 +185,7 @@ struct RequestTests {
     return (events, runs)
   }
 
-  @Test("Values in a row are told of in one piece, as far as they are one frame each and not the last")
-  func gatheredValues() {
+  @Test func valuesInARowAreToldOfInOnePieceAsFarAsTheyAreOneFrameEachAndNotTheLast() {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     server.machine.sendRequestN(id, 9)
@@ -210,8 +198,7 @@ struct RequestTests {
     #expect(events.last == .payload(id, Payload("e"), isComplete: true))
   }
 
-  @Test("A client that gathers values cancels a request whose value exceeds the limit, as without gathering")
-  func gatheredBeyondTheLimit() throws {
+  @Test func aClientThatGathersValuesCancelsARequestWhoseValueExceedsTheLimitAsWithoutGathering() throws {
     for gathersValues in [false, true] {
       var client = ConnectionMachine(
         connectingWith: Setup(), limits: ConnectionLimits(maximumRequestBytes: 8, maximumFrameBytes: 512))
@@ -227,8 +214,7 @@ struct RequestTests {
     }
   }
 
-  @Test("Who gathers values gets none beyond the credit", arguments: [UInt32(1), 3])
-  func gatheredBeyondCredit(credit: UInt32) {
+  @Test(arguments: [UInt32(1), 3]) func whoGathersValuesGetsNoneBeyondTheCredit(credit: UInt32) {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     server.machine.sendRequestN(id, credit)
@@ -237,8 +223,7 @@ struct RequestTests {
     #expect(events.last == .closed(.connectionError, "a value for request 1 exceeds the credit"))
   }
 
-  @Test("Who gathers values is told of a metadata length past its frame, behind the values before it")
-  func gatheredMalformed() {
+  @Test func whoGathersValuesIsToldOfAMetadataLengthPastItsFrameBehindTheValuesBeforeIt() {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     server.machine.sendRequestN(id, 9)
@@ -250,8 +235,7 @@ struct RequestTests {
     #expect(message.contains("metadata length of 3"))
   }
 
-  @Test("Credit adds up and saturates at unlimited, which does not wear off")
-  func unlimitedCredit() {  // SEMANTICS 15
+  @Test func creditAddsUpAndSaturatesAtUnlimitedWhichDoesNotWearOff() {  // SEMANTICS 15
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     server.machine.sendRequestN(id, Credit.unlimited - 1)
@@ -261,24 +245,21 @@ struct RequestTests {
     #expect(Credit.sum(1, 2) == 3)
   }
 
-  @Test("A PAYLOAD with neither next nor complete is malformed")
-  func emptyPayload() {
+  @Test func aPayloadWithNeitherNextNorCompleteIsMalformed() {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     let events = server.receive(.payload(id, Payload("v"), follows: false, isComplete: false, isNext: false))
     #expect(events == [.closed(.connectionError, "PAYLOAD for request 1 has neither next nor complete")])
   }
 
-  @Test("Values for a request that takes none are ignored")
-  func valueForStream() {
+  @Test func valuesForARequestThatTakesNoneAreIgnored() {
     let server = Side.openServer()
     _ = server.receive(open(.stream))
     #expect(server.receive(value(id, "v")) == [])
     #expect(server.machine.isLive(id))
   }
 
-  @Test("A publisher's ERROR ends both halves")
-  func channelError() {
+  @Test func aPublishersErrorEndsBothHalves() {
     let server = Side.openServer()
     _ = server.receive(open(.channel))
     #expect(server.receive(.error(id, .applicationError, "broke")) == [.error(id, .applicationError, "broke")])
@@ -287,8 +268,7 @@ struct RequestTests {
 
   // MARK: Requester
 
-  @Test("A client's IDs are odd and rise; fire-and-forget does not stay")
-  func clientIDs() throws {
+  @Test func aClientsIDsAreOddAndRiseFireAndForgetDoesNotStay() throws {
     let client = Side.openClient()
     #expect(client.request(.stream, initialRequest: 4) == StreamID(1))
     #expect(client.request(.fireAndForget) == StreamID(3))
@@ -302,8 +282,7 @@ struct RequestTests {
       ])
   }
 
-  @Test("After the last ID come the first ones again, past those in use")
-  func idsWrap() {
+  @Test func afterTheLastIDComeTheFirstOnesAgainPastThoseInUse() {
     let client = Side.openClient()
     #expect(client.request(.stream) == StreamID(1))
     client.machine.lastRequestID = 0x7fff_fffd
@@ -311,8 +290,7 @@ struct RequestTests {
     #expect(client.request(.stream) == StreamID(3))
   }
 
-  @Test("A server that sends beyond the client's demand is cut off")
-  func serverBeyondCredit() {
+  @Test func aServerThatSendsBeyondTheClientsDemandIsCutOff() {
     let client = Side.openClient()
     _ = client.request(.stream, initialRequest: 1)
     #expect(client.receive(value(id, "a")) == [.payload(id, Payload("a"), isComplete: false)])
@@ -322,16 +300,14 @@ struct RequestTests {
     #expect(client.receive(value(id, "c")) == [.closed(.connectionError, message)])
   }
 
-  @Test("A response without the complete flag is complete all the same")
-  func responseWithoutComplete() {
+  @Test func aResponseWithoutTheCompleteFlagIsCompleteAllTheSame() {
     let client = Side.openClient()
     _ = client.request(.response)
     #expect(client.receive(value(id, "a"), value(id, "b")) == [.payload(id, Payload("a"), isComplete: true)])
     #expect(client.machine.liveCount == 0)
   }
 
-  @Test("After CANCEL nothing more is told, and the server's late values do no harm")
-  func clientCancels() throws {  // SEMANTICS 20
+  @Test func afterCancelNothingMoreIsToldAndTheServersLateValuesDoNoHarm() throws {  // SEMANTICS 20
     let client = Side.openClient()
     _ = client.request(.stream, initialRequest: 1)
     _ = client.take()
@@ -342,8 +318,7 @@ struct RequestTests {
     #expect(client.receive(value(id, "a"), value(id, "b"), .error(id, .canceled, "")) == [])
   }
 
-  @Test("A client's channel: CANCEL from the server closes the client's half only")
-  func serverCancelsChannel() throws {
+  @Test func aClientsChannelCancelFromTheServerClosesTheClientsHalfOnly() throws {
     let client = Side.openClient()
     _ = client.request(.channel, initialRequest: 1)
     _ = client.take()
@@ -354,8 +329,7 @@ struct RequestTests {
     #expect(client.machine.liveCount == 0)
   }
 
-  @Test("A demand that is none from the server fails that channel")
-  func invalidDemandFromServer() throws {  // SEMANTICS 15
+  @Test func aDemandThatIsNoneFromTheServerFailsThatChannel() throws {  // SEMANTICS 15
     let client = Side.openClient()
     _ = client.request(.channel, initialRequest: 1)
     _ = client.take()
@@ -364,8 +338,7 @@ struct RequestTests {
     #expect(try client.takeFrames() == [.error(id, .invalid, message)])
   }
 
-  @Test("A client refuses requests by itself")
-  func clientRefuses() throws {
+  @Test func aClientRefusesRequestsByItself() throws {
     let client = Side.openClient()
     #expect(client.receive(open(.stream, id: StreamID(2)), open(.fireAndForget, id: StreamID(4))) == [])
     #expect(try client.takeFrames() == [.error(StreamID(2), .rejected, "this client accepts no requests")])
@@ -373,8 +346,7 @@ struct RequestTests {
 
   // MARK: Leases
 
-  @Test("With leases, requests beyond the lease are REJECTED and never told")
-  func serverLease() throws {
+  @Test func withLeasesRequestsBeyondTheLeaseAreRejectedAndNeverTold() throws {
     let server = Side.openServer(Setup(honorsLease: true))
     let message = "the lease allows no more requests"
     #expect(server.receive(open(.stream)) == [])
@@ -389,8 +361,7 @@ struct RequestTests {
       try server.takeFrames() == [.error(StreamID(7), .rejected, message), .error(StreamID(9), .rejected, message)])
   }
 
-  @Test("A client keeps to its lease, and to the last one only")
-  func clientLease() {
+  @Test func aClientKeepsToItsLeaseAndToTheLastOneOnly() {
     let client = Side.openClient(Setup(honorsLease: true))
     #expect(client.request(.stream) == nil)
     let lease = Frame.lease(timeToLive: .seconds(1), count: 1, metadata: nil)
@@ -402,8 +373,7 @@ struct RequestTests {
     #expect(client.receive(lease) == [.lease(timeToLive: .seconds(1), count: 1)])
   }
 
-  @Test("Without the lease flag there are no leases")
-  func noLease() {
+  @Test func withoutTheLeaseFlagThereAreNoLeases() {
     let server = Side.openServer()
     server.machine.sendLease(timeToLive: .seconds(1), count: 0)
     #expect(!server.machine.hasOutput)

@@ -1,8 +1,7 @@
 import RSocket
 import Testing
 
-@Suite("A connection that goes on in another process")
-struct SavingTests {
+@Suite struct SavingTests {
   /// Every state that a client's requests can have.
   private var conversation: [UInt8] {
     let text = Payload(metadata: [1, UInt8(ascii: "s")], data: Array("{}".utf8))
@@ -50,8 +49,7 @@ struct SavingTests {
     return (events, side.machine.takeOutput())
   }
 
-  @Test("goes on exactly where it stood, wherever that was")
-  func anywhere() throws {
+  @Test func aConnectionGoesOnExactlyWhereItStoodWhereverThatWas() throws {
     let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
     let (events, output) = (pass(conversation, to: side), side.take())
     for cut in 0...conversation.count {
@@ -61,8 +59,7 @@ struct SavingTests {
     #expect(events.count == 9 && side.machine.isClosed)
   }
 
-  @Test("what no machine can have been is told from what one was")
-  func impossible() throws {
+  @Test func whatNoMachineCanHaveBeenIsToldFromWhatOneWas() throws {
     let states = conversation.indices.map { cut in
       let side = Side(ConnectionMachine(acceptingWith: ConnectionLimits()))
       _ = pass(conversation.prefix(cut), to: side)

@@ -434,7 +434,7 @@ final class Machine {
         for member in lane.members {
           found.append(
             Standing(
-              stream: stream.name, state: String("\(member.state)".prefix { $0 != "(" }),
+              stream: stream.name, state: String("\(member.phase)".prefix { $0 != "(" }),
               hasCredit: member.machine.demand > .none, position: lane.position(of: member),
               reach: lane.requestedThrough(of: member), end: end))
         }

@@ -450,16 +450,16 @@ import Testing
 
   /// A state that a connection over HTTP can have, for each exchange.
   private static func saved() -> [SavedConnection] {
-    [SavedHTTP.State.head, .waiting, .publishing, .streaming, .finishing].map { state in
+    [SavedHTTP.Phase.head, .waiting, .publishing, .streaming, .finishing].map { phase in
       var http = SavedHTTP()
-      (http.state, http.hasRequested, http.request) = (state, true, 7)
+      (http.phase, http.hasRequested, http.request) = (phase, true, 7)
       http.input = Array("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".utf8)
       http.names = [.init("s".utf8)]
       (http.body.byteCountLeft, http.hasLines, http.count) = (10, true, 3)
       (http.part, http.values) = ([1, 2], [.init([3])])
       (http.knownID, http.wait) = (1000, 1_000_000)
       var connection = SavedConnection(descriptor: -1, number: 1)
-      if state == .streaming {
+      if phase == .streaming {
         let encoding = EventFormat.Encoding.body(
           .init(.serverSentEvents, .json, hasEnvelope: false)!,
           .init(isChunked: true, isNamed: true))

@@ -133,7 +133,7 @@ import Testing
 
   // MARK: HEAD and OPTIONS
 
-  @Test func HEADHasTheHeadOfGETAndNoSideEffects() async throws {
+  @Test func aHEADHasTheHeadOfGETAndNoSideEffects() async throws {
     try await withServer { harness in
       let resting = try harness.add("resting", start: .fromFirstSubscriber, Self.isText)
       let source = try harness.add("s", Self.isText)
@@ -159,7 +159,7 @@ import Testing
     }
   }
 
-  @Test func OPTIONSTellsTheMethods() async throws {
+  @Test func anOPTIONSTellsTheMethods() async throws {
     try await withServer { harness in
       try harness.addPublished("s")
       _ = try harness.add("clock")
@@ -454,7 +454,7 @@ import Testing
   }
 
   @Test(arguments: ["application/ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines"])
-  func NDJSONMayBeAskedForUnderEachOfItsNames(type: String) async throws {
+  func theFormatNDJSONMayBeAskedForUnderEachOfItsNames(type: String) async throws {
     try await withServer { harness in
       let source = try harness.add("s", Self.isJSON)
       source.send([UInt8(ascii: "1")])
@@ -542,7 +542,7 @@ import Testing
     }
   }
 
-  @Test func HTTP10GetsNoChunks() async throws {
+  @Test func aClientOfHTTP10GetsNoChunks() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { ($0.type, $0.replay) = ("text/plain", 10) }
       source.send([65], [66])

@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test func JSONIsALineOrASequenceAndOtherTypesGoInEnvelopes() async throws {
+  @Test func anEventOfJSONIsALineOrASequenceAndOtherTypesGoInEnvelopes() async throws {
     try await withServer { harness in
       let (json, text) = (try harness.add("json", Self.isJSON), try harness.add("text", Self.isText))
       let binary = try harness.add("binary") { ($0.type, $0.replay) = ("image/png", 100) }

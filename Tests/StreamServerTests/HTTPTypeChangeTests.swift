@@ -120,7 +120,7 @@ import Testing
     }
   }
 
-  @Test func RSocketRequestsContinue() async throws {
+  @Test func requestsOfRSocketContinue() async throws {
     try await withServer { harness in
       let source = try harness.add("s") { $0 = Self.configuration("s", Self.json) }
       let (webSocket, plain) = (try WebSocketClient(harness), try WireClient.ready(harness.path))

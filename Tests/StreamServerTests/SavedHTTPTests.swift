@@ -17,13 +17,13 @@ import Testing
   private static let keepalive = WebSocketClient.message(
     WebSocketClient.encode(.keepalive(respond: true, position: 0, data: [1, 2, 3])))
 
-  /// One connection in each state, with every field that the state has, none at its default.
+  /// One connection in each phase, with every field that the phase has, none at its default.
   private static var http: SavedConnections {
-    func connection(_ state: SavedHTTP.State, _ change: (inout SavedConnection, inout SavedHTTP) -> Void)
+    func connection(_ phase: SavedHTTP.Phase, _ change: (inout SavedConnection, inout SavedHTTP) -> Void)
       -> SavedConnection
     {
-      var (connection, http) = (SavedConnection(descriptor: -1, number: UInt64(state.rawValue) + 1), SavedHTTP())
-      (http.state, http.hasRequested, http.request, connection.silence) = (state, true, 6, 1_000_000_000)
+      var (connection, http) = (SavedConnection(descriptor: -1, number: UInt64(phase.rawValue) + 1), SavedHTTP())
+      (http.phase, http.hasRequested, http.request, connection.silence) = (phase, true, 6, 1_000_000_000)
       change(&connection, &http)
       connection.http = http
       return connection

@@ -4,24 +4,24 @@ import Testing
 
 @testable import StreamServer
 
-/// The machine alone: every state with every event, and runs of random events against a model of a log and a socket.
+/// The machine alone: every phase with every event, and runs of random events against a model of a log and a socket.
 struct SubscriptionMachineTests {
   private static let format = EventFormat(ids: true, completes: false)
 
   private static func machine(
     demand: Subscribers.Demand = .max(3), onLag: LagPolicy = .skip, format: EventFormat = format,
-    state: SubscriptionMachine.State = .idle, at cursor: Cursor = Cursor(position: 10)
+    phase: SubscriptionMachine.Phase = .idle, at cursor: Cursor = Cursor(position: 10)
   ) -> SubscriptionMachine {
-    SubscriptionMachine(cursor: cursor, demand: demand, onLag: onLag, format: format, state: state, gap: Gap.none)
+    SubscriptionMachine(cursor: cursor, demand: demand, onLag: onLag, format: format, phase: phase, gap: Gap.none)
   }
 
-  private static let states: [SubscriptionMachine.State] = [
+  private static let phases: [SubscriptionMachine.Phase] = [
     .idle, .waiting, .ready, .serving, .standby, .updating(beginsWithNewest: true), .blocked, .ended,
   ]
 
   @Test func eachInputWakesOnlyTheStatesThatWaitForIt() {
     typealias Row = (
-      event: (inout SubscriptionMachine) -> SubscriptionMachine.Action, wakes: [SubscriptionMachine.State]
+      event: (inout SubscriptionMachine) -> SubscriptionMachine.Action, wakes: [SubscriptionMachine.Phase]
     )
     let rows: [Row] = [
       ({ $0.begin() }, [.idle]),
@@ -32,30 +32,30 @@ struct SubscriptionMachineTests {
       ({ $0.socketIsWritable() }, [.blocked]),
     ]
     for (index, row) in rows.enumerated() {
-      for state in Self.states {
-        var machine = Self.machine(state: state)
+      for phase in Self.phases {
+        var machine = Self.machine(phase: phase)
         let action = row.event(&machine)
-        #expect(action == (row.wakes.contains(state) ? .enqueue : .none), "event \(index) in \(state)")
+        #expect(action == (row.wakes.contains(phase) ? .enqueue : .none), "event \(index) in \(phase)")
       }
     }
   }
 
-  @Test(arguments: states) func eventsAreSentOnlyInATurn(state: SubscriptionMachine.State) {
-    var machine = Self.machine(state: state)
+  @Test(arguments: phases) func eventsAreSentOnlyInATurn(phase: SubscriptionMachine.Phase) {
+    var machine = Self.machine(phase: phase)
     let actions = machine.found(.events, hasEnded: false)
-    #expect(actions == .init(state == .serving ? .send : .none))
-    #expect(machine.state == state)
+    #expect(actions == .init(phase == .serving ? .send : .none))
+    #expect(machine.phase == phase)
   }
 
-  @Test(arguments: states) func aTurnBeginsOnlyFromTheQueue(state: SubscriptionMachine.State) {
-    var machine = Self.machine(state: state)
+  @Test(arguments: phases) func aTurnBeginsOnlyFromTheQueue(phase: SubscriptionMachine.Phase) {
+    var machine = Self.machine(phase: phase)
     let isTaken = machine.take()
-    #expect(isTaken == (state == .ready))
-    #expect(machine.state == (state == .ready ? .serving : state))
+    #expect(isTaken == (phase == .ready))
+    #expect(machine.phase == (phase == .ready ? .serving : phase))
   }
 
-  @Test(arguments: states) func noInputHasAnEffectAfterTheEnd(state: SubscriptionMachine.State) {
-    var machine = Self.machine(state: state)
+  @Test(arguments: phases) func noInputHasAnEffectAfterTheEnd(phase: SubscriptionMachine.Phase) {
+    var machine = Self.machine(phase: phase)
     machine.end()
     let end = machine
     let actions = [
@@ -75,7 +75,7 @@ struct SubscriptionMachineTests {
   @Test func theFindingDeterminesTheAction() {
     typealias Row = (
       SubscriptionMachine.Finding, Subscribers.Demand, hasEnded: Bool, SubscriptionMachine.Action,
-      SubscriptionMachine.State
+      SubscriptionMachine.Phase
     )
     let rows: [Row] = [
       (.events, .max(1), false, .send, .serving),
@@ -89,18 +89,18 @@ struct SubscriptionMachineTests {
       (.nothing, .max(1), true, .finish, .serving),
       (.nothing, .none, true, .finish, .serving),
     ]
-    for (finding, demand, hasEnded, action, state) in rows {
-      var machine = Self.machine(demand: demand, state: .serving)
+    for (finding, demand, hasEnded, action, phase) in rows {
+      var machine = Self.machine(demand: demand, phase: .serving)
       let result = machine.found(finding, hasEnded: hasEnded)
       #expect(result == .init(action), "\(finding), \(demand), \(hasEnded)")
-      #expect(machine.state == state, "\(finding), \(demand), \(hasEnded)")
+      #expect(machine.phase == phase, "\(finding), \(demand), \(hasEnded)")
     }
   }
 
   /// Policy × whether a part of the event was sent.
   @Test(arguments: [LagPolicy.skip, .latest, .fail], [0, 7])
   func anOvertakenSubscriptionContinuesUnlessItsPolicyOrAPartlySentEventForbids(policy: LagPolicy, sentBytes: Int) {
-    var machine = Self.machine(onLag: policy, state: .serving, at: Cursor(position: 10, sentBytes: sentBytes))
+    var machine = Self.machine(onLag: policy, phase: .serving, at: Cursor(position: 10, sentBytes: sentBytes))
     let actions = machine.found(.overtaken(next: 25, lost: 15, missed: .init(count: 14)), hasEnded: false)
     if sentBytes > 0 {
       #expect(actions == .init(.lost(15), .fail(.cutOff(position: 10))))
@@ -113,11 +113,11 @@ struct SubscriptionMachineTests {
   }
 
   @Test func aSubscriptionInAHoleContinuesAtItsEnd() {
-    var machine = Self.machine(state: .serving)
+    var machine = Self.machine(phase: .serving)
     let actions = machine.found(.inGap(end: 4096), hasEnded: false)
     #expect(actions == .init(.skipped(from: 10), .enqueue) && machine.gap == .unknown)
     #expect(machine.cursor == Cursor(position: 4096) && machine.demand == .max(3))
-    var halfSent = Self.machine(state: .serving, at: Cursor(position: 10, sentBytes: 3))
+    var halfSent = Self.machine(phase: .serving, at: Cursor(position: 10, sentBytes: 3))
     let failure = halfSent.found(.inGap(end: 4096), hasEnded: false)
     #expect(failure == .init(.fail(.cutOff(position: 10))))
   }
@@ -128,7 +128,7 @@ struct SubscriptionMachineTests {
       for isLast in [true, false] {
         for count in [0, 1, 3] {
           for hasEnded in [true, false] {
-            var machine = Self.machine(demand: .max(3), state: .serving)
+            var machine = Self.machine(demand: .max(3), phase: .serving)
             let next = Cursor(position: 10 + UInt64(count), sentBytes: count == 0 ? 5 : 0)
             let actions = machine.wrote(
               .init(count: count, cursor: next, isLast: isLast), isWhole: isWhole, hasEnded: hasEnded, at: 0)
@@ -139,7 +139,7 @@ struct SubscriptionMachineTests {
             #expect(
               actions == (expected == .wait ? .init(.none, .wait, moved) : .init(.none, moved, expected)), message)
             #expect(machine.cursor == next && machine.demand == .max(3 - count), message)
-            #expect((machine.state == .blocked) == !isWhole, message)
+            #expect((machine.phase == .blocked) == !isWhole, message)
           }
         }
       }
@@ -148,7 +148,7 @@ struct SubscriptionMachineTests {
 
   @Test(arguments: [true, false]) func aResponseOfOneEventCompletesOnceItIsWritten(isWhole: Bool) {
     let format = EventFormat(ids: true, completes: true)
-    var machine = Self.machine(demand: .max(1), format: format, state: .serving)
+    var machine = Self.machine(demand: .max(1), format: format, phase: .serving)
     let part = machine.wrote(
       .init(count: 0, cursor: Cursor(position: 10, sentBytes: 9)), isWhole: false, hasEnded: false, at: 0)
     #expect(part.third == .rest)
@@ -161,7 +161,7 @@ struct SubscriptionMachineTests {
   }
 
   @Test func missedEventsAddUpUntilAPayloadReportsThem() {
-    var machine = Self.machine(state: .serving)
+    var machine = Self.machine(phase: .serving)
     machine.miss(Gap(count: 4))
     machine.miss(Gap(count: 3))
     #expect(machine.gap == Gap(count: 7))
@@ -176,7 +176,7 @@ struct SubscriptionMachineTests {
     machine.miss(Gap(count: 3))
     #expect(machine.gap == .unknown)
     var silent = SubscriptionMachine(
-      cursor: Cursor(position: 10), demand: .max(3), onLag: .skip, format: Self.format, state: .serving)
+      cursor: Cursor(position: 10), demand: .max(3), onLag: .skip, format: Self.format, phase: .serving)
     silent.miss(.unknown)
     _ = silent.wrote(
       .init(count: 1, cursor: Cursor(position: 90), gap: .unknown), isWhole: true, hasEnded: false, at: 0)
@@ -184,7 +184,7 @@ struct SubscriptionMachineTests {
   }
 
   @Test func eventsThatAFilterLeavesOutAreCountedUntilAPayloadReportsThem() {
-    var machine = Self.machine(state: .serving)
+    var machine = Self.machine(phase: .serving)
     #expect(machine.found(.passed(upTo: 17), hasEnded: false) == .init(.passed(from: 10), .enqueue))
     #expect(machine.cursor == Cursor(position: 17) && machine.notes.leftOut == 7)
     machine.leaveOut(3, upTo: 20)
@@ -195,7 +195,7 @@ struct SubscriptionMachineTests {
   }
 
   @Test func aStateIsReadToItsEndAndThenReleased() {
-    var machine = Self.machine(state: .serving)
+    var machine = Self.machine(phase: .serving)
     machine.readState()
     let part = machine.found(.readState(upTo: 40, leftOut: 2, isEnd: false), hasEnded: false)
     #expect(part == .init(.none, .skipped(from: 10), .enqueue))
@@ -212,7 +212,7 @@ struct SubscriptionMachineTests {
 
   @Test func aMarkerIsDueAtFirstAndAfterSilence() {
     let format = EventFormat(ids: true, completes: false, hasKind: true)
-    var machine = Self.machine(demand: .unlimited, format: format, state: .serving)
+    var machine = Self.machine(demand: .unlimited, format: format, phase: .serving)
     #expect(machine.isMarkerDue(at: 5, after: .nanoseconds(10)))
     // All events are sent: the turn that follows sends the first marker.
     let event = machine.wrote(
@@ -239,7 +239,7 @@ struct SubscriptionMachineTests {
 
   /// A log that grows, evicts and ends, a socket that fills, and a client that requests at random: no
   /// event is sent beyond the demand or twice, none is skipped except by an overtaking, and the subscription is in
-  /// exactly the list that its state names, so that it misses no wake-up.
+  /// exactly the list that its phase names, so that it misses no wake-up.
   @Test(arguments: 0..<40) func randomRunsPreserveDemandOrderAndWakeUps(seed: Int) {
     var random = SplitMix64(UInt64(seed))
     var world = World(policy: [.skip, .latest, .fail][seed % 3])
@@ -307,7 +307,7 @@ private struct World {
   private mutating func serve(_ random: inout SplitMix64) {
     guard queued else { return }
     queued = false
-    if machine.state == .standby { machine.queue(hasPlace: true) }
+    if machine.phase == .standby { machine.queue(hasPlace: true) }
     guard machine.take() else { return }
     guard room > 0 else { return perform(machine.socketIsFull()) }
     let cursor = machine.cursor.position
@@ -345,7 +345,7 @@ private struct World {
       queued = true
       machine.queue(hasPlace: delivered % 3 != 0)
     case .wait: isWaitingForLog = true
-    case .rest: isWaitingForRoom = machine.state == .blocked
+    case .rest: isWaitingForRoom = machine.phase == .blocked
     case .send, .passed, .endState: Issue.record("there is no filter and no state, and the rest is sent at once")
     case .lost, .skipped, .moved: break
     case .finish, .complete, .fail:
@@ -358,12 +358,12 @@ private struct World {
     #expect(Int(delivered) <= granted, "\(message): more than was requested")
     #expect(machine.demand == .max(granted - Int(delivered)), "\(message)")
     guard !isOver else { return }
-    switch machine.state {
+    switch machine.phase {
     case .idle: #expect(!queued && !isWaitingForLog && !isWaitingForRoom && machine.demand == .none, "\(message)")
     case .waiting: #expect(!queued && isWaitingForLog, "\(message)")
     case .blocked: #expect(!queued && isWaitingForRoom, "\(message)")
     case .ready, .standby: #expect(queued, "\(message)")
-    case .serving, .updating, .ended: Issue.record("\(message): \(machine.state) between two events")
+    case .serving, .updating, .ended: Issue.record("\(message): \(machine.phase) between two events")
     }
   }
 

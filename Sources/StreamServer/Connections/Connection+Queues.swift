@@ -23,7 +23,7 @@ extension Connection {
     worker.loop.assertOnLoop()
     let extras = needExtras()
     // A client that requests, cancels and does not read leaves many ended subscriptions.
-    if extras.blocked.count > 64 + 2 * requestCount { extras.blocked.removeAll { $0.state != .blocked } }
+    if extras.blocked.count > 64 + 2 * requestCount { extras.blocked.removeAll { $0.phase != .blocked } }
     extras.blocked.append(subscription)
   }
 

@@ -272,7 +272,7 @@ extension Connection {
         onLag: options.onLag ?? configuration.onLag,
         format: EventFormat(
           encoding, ids: options.ids, completes: isSingle, counts: options.filter != nil, hasKind: options.marker),
-        state: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest),
+        phase: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest),
         gap: options.gaps ? missed ?? gap : nil)
       if extras?.reading != nil { machine.readState() }
       if awaitedID > 0 { machine.awaitEvent(awaitedID) }
@@ -344,7 +344,7 @@ extension Connection {
 
   /// Whether neither the subscription nor the connection has ended. A loop over subscriptions may reach one that has
   /// ended, because the end of another one can close the connection.
-  private func isLive(_ subscription: StreamSubscription) -> Bool { phase == .open && subscription.state != .ended }
+  private func isLive(_ subscription: StreamSubscription) -> Bool { phase == .open && subscription.phase != .ended }
 
   /// The stream has ended, and all events were sent.
   func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
@@ -378,9 +378,9 @@ extension Connection {
   /// was written to a socket that the client has closed.
   func remove(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
-    guard subscription.state != .ended else { return }
+    guard subscription.phase != .ended else { return }
     subscriptions.remove(subscription)
-    if subscription.state == .ready { worker.leaveQueue(self) }
+    if subscription.phase == .ready { worker.leaveQueue(self) }
     subscription.lane.remove(subscription)
     worker.release(subscription.lane)
     settle()
@@ -441,7 +441,7 @@ extension Connection {
     var machine = SubscriptionMachine(
       cursor: Cursor(position: stream.log.read { storage, _ in storage.position(ofLast: 1) }), demand: former.demand,
       onLag: former.onLag, format: former.format,
-      state: refresh(stream) ? .idle : .updating(beginsWithNewest: true), gap: former.reportsGaps ? .unknown : nil)
+      phase: refresh(stream) ? .idle : .updating(beginsWithNewest: true), gap: former.reportsGaps ? .unknown : nil)
     let notes = subscription.machine.notes  // with the events that the group of its filter has left out
     machine.resume(leftOut: notes.leftOut, sentAt: notes.sentAt)
     lane.add(insert(subscription.request, lane, machine, extras))

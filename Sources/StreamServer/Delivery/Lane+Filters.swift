@@ -118,13 +118,13 @@ extension Lane {
     if member.machine.format.isMap, member.machine.demand == .unlimited { return .max }
     // The events of a state do not come from the log.
     if let reading = member.extras?.reading { return reading.walk.end }
-    guard member.state == .waiting, let group = group(of: member) else { return member.cursor.position }
+    guard member.phase == .waiting, let group = group(of: member) else { return member.cursor.position }
     return max(member.cursor.position, group.position)
   }
 
   /// The position before which a member's demand covers everything. Members that wait in a group have one in common.
   func requestedThrough(of member: StreamSubscription) -> UInt64 {
-    guard member.state == .waiting, let group = group(of: member) else { return member.machine.requestedThrough }
+    guard member.phase == .waiting, let group = group(of: member) else { return member.machine.requestedThrough }
     return group.requestedThrough
   }
 

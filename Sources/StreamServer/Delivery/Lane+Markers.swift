@@ -26,7 +26,7 @@ extension Lane {
   private func sendDueMarkers() {
     let (now, interval) = (worker.loop.now, worker.limits.markerInterval)
     for member in members
-    where member.state == .waiting && member.machine.isMarkerDue(at: now, after: interval) {
+    where member.phase == .waiting && member.machine.isMarkerDue(at: now, after: interval) {
       stopWaiting(member)
       worker.perform(member.machine.logGrew(), member)
     }

@@ -175,7 +175,7 @@ extension Lane {
     }
     setHolder(holder.map { ($0.connection.identity, unread) })
     // The failure of one member may close its connection and end others.
-    for member in overdue where member.state != .ended {
+    for member in overdue where member.phase != .ended {
       stallDetector?.debts[ObjectIdentifier(member)]?.restart()
       worker.report(.clientCutOff(member.connection.identity, stream: stream.name, unread: unread))
       member.connection.fail(

@@ -95,7 +95,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
   /// Removes a subscription and ends it.
   func remove(_ subscription: StreamSubscription) {
     worker.loop.assertOnLoop()
-    if subscription.state == .waiting { stopWaiting(subscription) }
+    if subscription.phase == .waiting { stopWaiting(subscription) }
     leaveFilter(subscription)
     keepDebt(of: subscription)
     endState(of: subscription)
@@ -206,7 +206,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     // Cleared first: an append from here on posts the next wake-up, one before it is seen below.
     wakeUpPosted.store(false, ordering: .sequentiallyConsistent)
     if stream.log.hasEnded {
-      for member in members where member.state == .idle { worker.perform(member.machine.logEnded(), member) }
+      for member in members where member.phase == .idle { worker.perform(member.machine.logEnded(), member) }
     }
     makeWaitingReady()
   }

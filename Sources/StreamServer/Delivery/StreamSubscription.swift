@@ -76,7 +76,7 @@ final class StreamSubscription {
   var cursor: Cursor { machine.cursor }
   /// The id before its cursor; 0 at the beginning of a state.
   var lastPosition: UInt64 { cursor.position > 0 ? cursor.position - 1 : 0 }
-  var state: SubscriptionMachine.State { machine.state }
+  var phase: SubscriptionMachine.Phase { machine.phase }
 }
 
 /// The subscriptions of one connection, by request. Nearly every connection has one, which needs no table.

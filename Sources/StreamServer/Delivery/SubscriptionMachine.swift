@@ -43,10 +43,10 @@ struct Gap: Equatable {
 /// payload. It uses no socket, log, queue or clock.
 ///
 /// Each method is an input; its result is the actions that the caller must perform, in order (`Worker.perform`). A
-/// subscription is in exactly one of the lists that the states name. An input without effect in the present state
+/// subscription is in exactly one of the lists that the phases name. An input without effect in the present phase
 /// returns `.none`: a callback may arrive after the end.
 struct SubscriptionMachine: Equatable {
-  enum State: Equatable {
+  enum Phase: Equatable {
     /// No demand. Can become: ready, standby, ended.
     case idle
     /// Has demand, but nothing to send: in its lane's waiting list. Can become: ready, standby, ended.
@@ -184,7 +184,7 @@ struct SubscriptionMachine: Equatable {
   // The order saves memory: there may be very many subscriptions.
   private var boxedNotes = Boxed<Notes>?.none
   private(set) var cursor: Cursor
-  private(set) var state: State
+  private(set) var phase: Phase
   let onLag: LagPolicy
   let format: EventFormat
   private(set) var demand: Subscribers.Demand
@@ -192,17 +192,17 @@ struct SubscriptionMachine: Equatable {
   let reportsGaps: Bool
 
   /// - Parameters:
-  ///   - state: `idle`, or `updating`.
+  ///   - phase: `idle`, or `updating`.
   ///   - gap: missed events before the cursor; nil: missed events are not reported.
   init(
-    cursor: Cursor, demand: Subscribers.Demand, onLag: LagPolicy, format: EventFormat, state: State = .idle,
+    cursor: Cursor, demand: Subscribers.Demand, onLag: LagPolicy, format: EventFormat, phase: Phase = .idle,
     gap: Gap? = nil
   ) {
     self.cursor = cursor
     self.demand = demand
     self.onLag = onLag
     self.format = format
-    self.state = state
+    self.phase = phase
     reportsGaps = gap != nil
     if let gap { miss(gap) }
   }
@@ -224,32 +224,32 @@ struct SubscriptionMachine: Equatable {
   /// The position before which its demand covers everything; 0 without demand. The demand of a response is the space in
   /// the socket: while it is blocked, it has none.
   var requestedThrough: UInt64 {
-    guard demand > .none, !(format.isBody && state == .blocked) else { return 0 }
+    guard demand > .none, !(format.isBody && phase == .blocked) else { return 0 }
     return demand.max.map { cursor.position &+ UInt64($0) } ?? .max
   }
 
   /// Whether it waits only for demand or space in its socket.
-  var isResting: Bool { state == .idle || state == .blocked }
+  var isResting: Bool { phase == .idle || phase == .blocked }
 
   // MARK: Queues
 
   /// It was put into its user's queue, or into its connection's standby list.
   mutating func queue(hasPlace: Bool) {
-    if state != .ended { state = hasPlace ? .ready : .standby }
+    if phase != .ended { phase = hasPlace ? .ready : .standby }
   }
 
   /// Its turn begins.
   /// - Returns: false if it has ended in the queue.
   mutating func take() -> Bool {
-    guard state == .ready else { return false }
-    state = .serving
+    guard phase == .ready else { return false }
+    phase = .serving
     return true
   }
 
   // MARK: Events
 
   /// It begins, or continues in this process; its turn determines whether there are events to send.
-  func begin() -> Action { state == .idle ? .enqueue : .none }
+  func begin() -> Action { phase == .idle ? .enqueue : .none }
 
   /// The client requested more.
   mutating func request(_ more: Subscribers.Demand) -> Action {
@@ -258,7 +258,7 @@ struct SubscriptionMachine: Equatable {
       return .none
     }
     demand += more
-    return state == .idle ? .enqueue : .none
+    return phase == .idle ? .enqueue : .none
   }
 
   /// The first grant of a map's reader stays its demand; each further one shows that it has read on.
@@ -271,34 +271,34 @@ struct SubscriptionMachine: Equatable {
   }
 
   /// The log has grown.
-  func logGrew() -> Action { state == .waiting ? .enqueue : .none }
+  func logGrew() -> Action { phase == .waiting ? .enqueue : .none }
 
   /// The log has ended. The end is delivered without demand.
-  func logEnded() -> Action { state == .waiting || state == .idle ? .enqueue : .none }
+  func logEnded() -> Action { phase == .waiting || phase == .idle ? .enqueue : .none }
 
   /// The system stream is current.
   /// - Parameter newest: the position of its newest event.
   mutating func becameCurrent(newest: UInt64) -> Action {
-    guard case .updating(let beginsWithNewest) = state else { return .none }
+    guard case .updating(let beginsWithNewest) = phase else { return .none }
     if beginsWithNewest, newest > cursor.position { cursor = Cursor(position: newest) }
-    state = .idle
+    phase = .idle
     return .enqueue
   }
 
   /// The socket was full before any write.
   mutating func socketIsFull() -> Action {
-    guard state == .serving else { return .none }
-    state = .blocked
+    guard phase == .serving else { return .none }
+    phase = .blocked
     return .rest
   }
 
   /// The socket has space again.
-  func socketIsWritable() -> Action { state == .blocked ? .enqueue : .none }
+  func socketIsWritable() -> Action { phase == .blocked ? .enqueue : .none }
 
   /// The log was read at its cursor.
   /// - Parameter hasEnded: whether the log has ended.
   mutating func found(_ finding: Finding, hasEnded: Bool) -> Actions {
-    guard state == .serving else { return Actions(.none) }
+    guard phase == .serving else { return Actions(.none) }
     let position = cursor.position
     switch finding {
     case .overtaken(let next, let lost, let missed):
@@ -331,10 +331,10 @@ struct SubscriptionMachine: Equatable {
     case .nothing where hasEnded: return Actions(.finish)
     case .events where demand > .none, .marker where demand > .none: return Actions(.send)
     case .nothing where demand > .none && !format.isMap:
-      state = .waiting
+      phase = .waiting
       return Actions(.wait)
     case .nothing, .events, .marker:
-      state = .idle
+      phase = .idle
       return Actions(.rest)
     }
   }
@@ -376,16 +376,16 @@ struct SubscriptionMachine: Equatable {
   private mutating func next(isWhole: Bool, isLast: Bool, hasEnded: Bool, isAnswered: Bool) -> Action {
     if format.completes, isAnswered { return .complete }
     guard isWhole else {
-      state = .blocked
+      phase = .blocked
       return .rest
     }
     if isLast, hasEnded { return .enqueue }
     guard demand > .none else {
-      state = .idle
+      phase = .idle
       return .rest
     }
     guard isLast else { return .enqueue }
-    state = .waiting
+    phase = .waiting
     return .wait
   }
 
@@ -427,7 +427,7 @@ struct SubscriptionMachine: Equatable {
   /// The event after which it resumes does not come: it continues at the log's end, after an unknown number of missed events.
   mutating func awaitNoMore(from end: UInt64) {
     edit { $0.awaitedID = 0 }
-    if state == .idle { cursor = Cursor(position: end) }
+    if phase == .idle { cursor = Cursor(position: end) }
     miss(.unknown)
   }
 
@@ -441,7 +441,7 @@ struct SubscriptionMachine: Equatable {
   mutating func move(to cursor: Cursor) { self.cursor = cursor }
 
   /// Ends it: completed, failed, cancelled, or disconnected.
-  mutating func end() { state = .ended }
+  mutating func end() { phase = .ended }
 }
 
 /// A value in memory of its own: an owner without the value needs no room for it.

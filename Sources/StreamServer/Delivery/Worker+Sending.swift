@@ -25,7 +25,7 @@ extension Worker {
     case .enqueue: enqueue(subscription)
     case .wait: subscription.lane.wait(subscription)
     case .rest:
-      if subscription.state == .blocked {
+      if subscription.phase == .blocked {
         subscription.connection.block(subscription)
         if subscription.machine.format.isBody { remeasure(subscription.lane) }
       }
@@ -73,7 +73,7 @@ extension Worker {
     loop.assertOnLoop()
     connection.readyCount -= 1
     while let next = connection.takeStandby() {
-      if next.state == .standby { return enqueue(next) }  // otherwise it has ended meanwhile
+      if next.phase == .standby { return enqueue(next) }  // otherwise it has ended meanwhile
     }
   }
 

@@ -361,7 +361,7 @@ import Synchronization
   func changeViews() {
     loop.assertOnLoop()
     for lane in Array(lanes.values) where lane.stream.rendering.map({ $0.visibility != .all }) ?? false {
-      for member in lane.members where member.state != .ended { member.connection.changeView(of: member) }
+      for member in lane.members where member.phase != .ended { member.connection.changeView(of: member) }
     }
   }
 }

@@ -14,7 +14,7 @@ extension HTTPSpeaker {
 
   func restoreExchange(_ http: SavedHTTP, _ subscriptions: [SavedConnection.Subscription]) {
     let request = http.savedRequest
-    switch http.state {
+    switch http.phase {
     case .head: break
     case .finishing: connection.speak(LastResponse(on: self))
     case .waiting: WaitingResponse.restore(http, request, on: self)
@@ -36,12 +36,12 @@ extension SavedHTTP {
   /// The end of the exchange, as when the daemon stops; empty: only the connection's end shows it.
   /// - Parameter isWithinEvent: whether an event is sent in part.
   func ending(_ failure: RequestFailure, isWithinEvent: Bool) -> [UInt8] {
-    switch state {
+    switch phase {
     case .head, .finishing: return []
     case .waiting, .rendering, .publishing:
       let date = ResponseHead.date(secondsSinceEpoch: EventLoop.wallClock() / 1_000_000)
       let machine = RefusalMachine(failure.sentence, nil, reason: failure.reason, date: date)
-      return machine.answer(to: savedRequest, accepted: state == .publishing ? count : nil)
+      return machine.answer(to: savedRequest, accepted: phase == .publishing ? count : nil)
     case .streaming:
       guard !isWithinEvent, flags & Self.singleFlag == 0,
         case .body(let encoding, let coding)? = EventFormat(

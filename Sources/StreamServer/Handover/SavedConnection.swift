@@ -100,9 +100,9 @@ struct SavedConnection: Equatable, Sendable {
   var isPossible: Bool {
     let ids = subscriptions.map(\.id) + channels.map(\.id)
     if let http {
-      let limit = http.state == .streaming ? max(1, http.names.count) : 0
+      let limit = http.phase == .streaming ? max(1, http.names.count) : 0
       return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count
-        && http.names.count <= SavedHTTP.streamLimit && (http.state != .streaming || !http.names.isEmpty)
+        && http.names.count <= SavedHTTP.streamLimit && (http.phase != .streaming || !http.names.isEmpty)
         && ids.allSatisfy { $0.rawValue > 0 && $0.rawValue <= limit } && subscriptions.allSatisfy(\.format.isBody)
         && http.count <= Self.numberLimit && http.unsettled.isPossible && http.count >= http.unsettled.count
     }

@@ -38,7 +38,7 @@ struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
 /// The saved state of an HTTP connection: the request in progress, if there is one.
 struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// The exchange in progress; `head` without one.
-  enum State: UInt8, Sendable {
+  enum Phase: UInt8, Sendable {
     case head
     case waiting
     case publishing
@@ -55,13 +55,13 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     package mutating func visit(_ fields: inout RecordFields) throws(Malformed) { try fields.field(1, &bytes) }
   }
 
-  /// Bits of `flags` in the state `streaming`.
+  /// Bits of `flags` in the phase `streaming`.
   static let (followsFlag, singleFlag): (UInt8, UInt8) = (1, 2)
 
   /// The maximum number of streams of one response.
   static let streamLimit = 64
 
-  var state = State.head
+  var phase = Phase.head
   /// Whether the client has sent a request before.
   var hasRequested = false
   /// The received part of a head, or the input after the request in progress.
@@ -69,12 +69,12 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// Bits of the request: 1 HEAD, 2 keeps the connection, 4 allows chunks.
   var request: UInt8 = 0
   var allowedOrigin: [UInt8] = []
-  /// The names of the streams; one in all states but `streaming`.
+  /// The names of the streams; one in all phases but `streaming`.
   var names: [Item] = []
 
   // Streaming.
   var encoding: UInt8 = 0
-  /// Bits: see above; in the state `rendering` 1 OpenMetrics, 2 with streams; in the state `waiting` 1 waits
+  /// Bits: see above; in the phase `rendering` 1 OpenMetrics, 2 with streams; in the phase `waiting` 1 waits
   /// for a newer event.
   var flags: UInt8 = 0
   /// For each stream that has ended, the id of the last event sent, as text; empty for a stream that has not ended.
@@ -102,7 +102,7 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   init() {}
 
   package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
-    try fields.field(1, &state)
+    try fields.field(1, &phase)
     try fields.field(2, &hasRequested)
     try fields.field(3, &input)
     try fields.field(4, &request)

@@ -113,7 +113,7 @@ final class LastResponse: Exchange {
     connection.setClock(after: http.times.drainTime)
   }
 
-  override func save(to saved: inout SavedHTTP) { saved.state = .finishing }
+  override func save(to saved: inout SavedHTTP) { saved.phase = .finishing }
 
   override func resume() {
     http.watchReading()

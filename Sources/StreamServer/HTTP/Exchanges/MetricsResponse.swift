@@ -85,7 +85,7 @@ final class MetricsResponse: Exchange, @unchecked Sendable {  // confined to its
   // MARK: From one process to the next
 
   override func save(to saved: inout SavedHTTP) {
-    saved.state = .rendering
+    saved.phase = .rendering
     saved.flags = (format == .openMetrics ? 1 : 0) | (hasStreams ? 2 : 0)
   }
 

@@ -324,7 +324,7 @@ final class PublishingRequest: Exchange {
       return end(Rejection(of: .notStored), isLost: true)
     }
     publication.leave()
-    saved.state = .publishing
+    saved.phase = .publishing
     saved.names = [.init(stream.name.utf8)]
     (saved.body, saved.hasLines, saved.part, saved.count) = (decoder.saved, hasLines, part, count)
     saved.unsettled = unsettled

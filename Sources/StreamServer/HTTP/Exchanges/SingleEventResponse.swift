@@ -61,7 +61,7 @@ final class SingleEventResponse: Exchange {
   // MARK: From one process to the next
 
   override func save(to saved: inout SavedHTTP) {
-    saved.state = .streaming
+    saved.phase = .streaming
     saved.names = [.init(name.utf8)]
     saved.encoding = EventFormat(Self.encoding, ids: true, completes: false).savedEncoding
     saved.flags = SavedHTTP.followsFlag | SavedHTTP.singleFlag

@@ -133,7 +133,7 @@ final class StreamingResponse: Exchange {
 
   override func didSend(_ subscription: StreamSubscription, byteCount: Int, isAll: Bool) {
     super.didSend(subscription, byteCount: byteCount, isAll: isAll)
-    guard subscription.state != .ended else { return }
+    guard subscription.phase != .ended else { return }
     if subscription.machine.demand == .none || isAll && !follows { finish(subscription) }
   }
 
@@ -221,7 +221,7 @@ final class StreamingResponse: Exchange {
   // MARK: From one process to the next
 
   override func save(to saved: inout SavedHTTP) {
-    saved.state = .streaming
+    saved.phase = .streaming
     saved.names = names.map { .init($0.utf8) }
     saved.encoding = EventFormat(.body(encoding, coding), ids: true, completes: false).savedEncoding
     saved.flags = follows ? SavedHTTP.followsFlag : 0
@@ -269,7 +269,7 @@ extension StreamSubscription {
   /// Whether the subscription may have been sent everything. Events that wait for one with a filter may not fit the
   /// filter.
   fileprivate var mayBeWithoutEvents: Bool {
-    switch state {
+    switch phase {
     case .idle, .waiting, .updating, .ended: true
     case .ready, .serving, .standby, .blocked: extras?.verdicts != nil
     }

@@ -80,7 +80,7 @@ final class WaitingResponse: Exchange {
   // MARK: From one process to the next
 
   override func save(to saved: inout SavedHTTP) {
-    saved.state = .waiting
+    saved.phase = .waiting
     saved.names = [.init(name.utf8)]
     saved.condition = condition.map { [.init($0.utf8)] } ?? []
     saved.knownID = knownID
