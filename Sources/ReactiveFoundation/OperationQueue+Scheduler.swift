@@ -4,22 +4,7 @@ import Reactive
 
 extension OperationQueue: Scheduler {
   /// A time on the wall clock.
-  public struct SchedulerTimeType: WallClockTime {
-    /// The time.
-    public var date: Date
-
-    /// Creates a time from a date.
-    public init(_ date: Date) { self.date = date }
-
-    /// An interval in seconds.
-    public struct Stride: WallClockInterval {
-      /// The number of seconds.
-      public var magnitude: TimeInterval
-
-      /// Creates an interval of `magnitude` seconds.
-      public init(magnitude: TimeInterval) { self.magnitude = magnitude }
-    }
-  }
+  public typealias SchedulerTimeType = WallClockTime<OperationQueue>
   /// An operation queue has no options.
   public struct SchedulerOptions: Sendable {
     /// Creates empty options.

@@ -28,6 +28,18 @@ public enum HelperProcess {
     clearenv()
     return values
   }
+
+  /// In the helper: sends bytes to the daemon, by standard input, which is a socket. Blocks; the process ends with it.
+  static func send(_ bytes: [UInt8]) {
+    var sent = 0
+    while sent < bytes.count {
+      let count = unsafe bytes.withUnsafeBytes {
+        unsafe write(STDIN_FILENO, $0.baseAddress.map { unsafe $0 + sent }, bytes.count - sent)
+      }
+      guard count > 0 else { exit(0) }
+      sent += count
+    }
+  }
 }
 
 /// Starts this executable, or a substitute, for one of its own tasks: in its own process group, with no signal blocked

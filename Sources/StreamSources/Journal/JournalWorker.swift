@@ -51,14 +51,7 @@ enum JournalWorker {
   static func send(_ messages: [JournalMessage]) {
     var bytes: [UInt8] = []
     for message in messages { bytes.appendMessage(message.encoded) }
-    var sent = 0
-    while sent < bytes.count {
-      let count = unsafe bytes.withUnsafeBytes {
-        unsafe write(STDIN_FILENO, $0.baseAddress.map { unsafe $0 + sent }, bytes.count - sent)
-      }
-      guard count > 0 else { exit(0) }
-      sent += count
-    }
+    HelperProcess.send(bytes)
   }
 
   private static func maximum(of resource: __rlimit_resource) -> rlim_t {

@@ -197,14 +197,7 @@ enum JQWorker {
     func send(_ answer: JQAnswer) {
       var bytes: [UInt8] = []
       bytes.appendMessage(answer.encoded)
-      var sent = 0
-      while sent < bytes.count {
-        let count = unsafe bytes.withUnsafeBytes {
-          unsafe write(STDIN_FILENO, $0.baseAddress.map { unsafe $0 + sent }, bytes.count - sent)
-        }
-        guard count > 0 else { exit(0) }
-        sent += count
-      }
+      HelperProcess.send(bytes)
     }
   }
 }
