@@ -27,6 +27,28 @@ struct JQProgramTests {
     #expect(try outputs(program, event) == expected)
   }
 
+  @Test func variablesHaveTheirValuesForEachEvent() throws {
+    let program = try JQProgram(".[] | select(.city == $city) + {day: $day}", variables: ["city": "oslo", "day": "7"])
+    for _ in 0..<3 {
+      let events = try program.outputs(for: Array(#"[{"city":"oslo"},{"city":"rome"}]"#.utf8))
+      #expect(events.map { String(decoding: $0, as: UTF8.self) } == [#"{"city":"oslo","day":"7"}"#])
+    }
+    // Nothing else of a program differs: an event is passed on unchanged, and there is no further input.
+    let other = try JQProgram("select($city == \"oslo\"), (try input catch .)", variables: ["city": "oslo"])
+    let events = try other.outputs(for: Array("{ \"b\" : 1 }".utf8))
+    #expect(events.map { String(decoding: $0, as: UTF8.self) } == ["{ \"b\" : 1 }", "\"no more inputs\""])
+    #expect(JQTransform.compileError(in: "$city", variables: ["city"]) == nil)
+    #expect(JQTransform.compileError(in: "$city", variables: ["town"])?.contains("$city is not defined") == true)
+    #expect(JQTransform.compileError(in: "$city") != nil)
+  }
+
+  @Test func aProgramHasTheVariablesThatItNames() {
+    func variables(_ text: String) -> [String] { JQTransform.variables(in: text, among: ["a", "ab", "c_1"]) }
+    #expect(variables("$a") == ["a"] && variables("$ab.x + $c_1") == ["ab", "c_1"])
+    #expect(variables("[$a,$ab]") == ["a", "ab"])
+    #expect(variables("a, .ab, {c_1}, $abc, $ a") == [] && variables("") == [])
+  }
+
   @Test func aProgramIsCompiledOnceAndHasNoState() throws {
     let program = try JQProgram(".[] | if . > 2 then error(\"big\") else . end")
     for _ in 0..<3 {

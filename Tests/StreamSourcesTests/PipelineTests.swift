@@ -15,11 +15,12 @@ import Testing
 
   private func jq(
     _ source: ScriptedSource, _ program: String?, distinctBy: String? = nil, key: KeyDefinition? = nil,
-    timePerEvent: Duration = .seconds(60), executable: String? = nil, on thread: SourceThread
+    variables: [String: String] = [:], timePerEvent: Duration = .seconds(60), executable: String? = nil,
+    on thread: SourceThread
   ) throws -> AnyPublisher<EventBatch, Never> {
     let executable = try executable ?? ChildProcess.built("streamd")
     var transform = JQTransform(program: program, distinctBy: distinctBy)
-    transform.key = key
+    (transform.key, transform.variables) = (key, variables)
     return source.jq(
       transform, name: "test", executable: executable, timePerEvent: timePerEvent, on: thread
     ) { [reports] report in reports.withLock { $0.append(report) } }
@@ -34,6 +35,20 @@ import Testing
       try jq(source, ".[]", on: thread).subscribe(taker)
       #expect(await taker.next(9) == ["1|2", "3"])
       #expect(source.now.requested == 3)
+    }
+  }
+
+  @Test func theProgramsOfAStreamHaveItsVariables() async throws {
+    try await withSourceThread { thread in
+      let taker = Taker(.unlimited)
+      // A word of the language is a variable's name as long as no program uses it.
+      let variables = ["city": "oslo", "day": "7", "if": "x"]
+      try jq(
+        ScriptedSource([["[\"rome\",\"oslo\"]"], ["[\"oslo\"]"]]), ".[] | select(. == $city) + $day",
+        distinctBy: "$city + $day", variables: variables, on: thread
+      ).subscribe(taker)
+      #expect(await taker.next(3) == ["\"oslo7\""])
+      #expect(errors == [])
     }
   }
 

@@ -25,6 +25,8 @@ public struct JQTransform: Sendable, Equatable {
   package var key: KeyDefinition?
   /// The `definition` of these keys.
   package var keyDigest: UInt64 = 0
+  /// The values of variables that the programs use, by name; each has letters, digits, `.`, `_` and `-` only.
+  package var variables: [String: String] = [:]
 
   /// Takes texts in which `JQTransform.compileError(in:)` finds no error.
   public init(program: String? = nil, distinctBy: String? = nil) {
@@ -36,18 +38,28 @@ public struct JQTransform: Sendable, Equatable {
 
   /// jq's error message for a text that is not a program, as a sentence; nil for a valid one. The first call for a text
   /// takes some 30 ms with jq 1.6.
-  public static func compileError(in text: String) -> String? {
-    if sound.withLock({ $0.contains(text) }) { return nil }
+  /// - Parameter variables: the names of variables that have a value.
+  public static func compileError(in text: String, variables: [String] = []) -> String? {
+    let key = variables.map { "$\($0) " }.joined() + text
+    if sound.withLock({ $0.contains(key) }) { return nil }
     do throws(JQProgram.CompileError) {
-      _ = try JQProgram(text)
+      _ = try JQProgram(text, variables: Dictionary(variables.map { ($0, "") }) { $1 })
     } catch {
       return error.sentence
     }
     sound.withLock { sound in
       if sound.count == 1024 { sound = [] }
-      sound.insert(text)
+      sound.insert(key)
     }
     return nil
+  }
+
+  /// Those of `names` that a program may use as variables.
+  package static func variables(in text: String, among names: [String]) -> [String] {
+    let parts = text.split(separator: "$", omittingEmptySubsequences: false).dropFirst().map { part in
+      part.prefix { $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "_") }
+    }
+    return names.filter { name in parts.contains { $0 == name } }
   }
 
   /// Whether numbers above 2^53 in results of this program are rounded: it is more than a path, and jq is older than 1.7.

@@ -32,7 +32,8 @@ final class JQProcess: HelperChannel.Owner {
     channel = try HelperChannel(
       executable, JQWorker.argument, ["\(timePerEvent.wholeMilliseconds)", name],
       messageLimit: HelperMessageReader().limit, on: thread, owner: self)
-    send(transform.programs.map { [UInt8](($0 ?? "").utf8) })
+    let variables = transform.variables.map { "\($0.key) \($0.value)" }.joined(separator: "\n")
+    send([Array(variables.utf8)] + transform.programs.map { [UInt8](($0 ?? "").utf8) })
   }
 
   /// Sends events to the process.

@@ -45,6 +45,7 @@ import Events
   /// Finds the result of a program that is a path; nil for any other.
   private var path: JSONFinder?
   private let messages = Messages()
+  private let variables: Variables
 
   /// Precedes every program: it overrides jq's own functions that reach outside the program, some of which abort
   /// without a command line.
@@ -54,8 +55,10 @@ import Events
     """
 
   /// Compiles a program.
+  /// - Parameter variables: the values of variables, by name.
   /// - Throws: `CompileError`.
-  init(_ text: String) throws(CompileError) {
+  init(_ text: String, variables: [String: String] = [:]) throws(CompileError) {
+    self.variables = Variables(variables)
     path = JSONPaths.steps(ofProgram: text).map { JSONFinder(JSONPaths([$0])) }
     guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
     guard let state = unsafe jq_init() else { throw CompileError(sentence: "no memory") }
@@ -68,8 +71,16 @@ import Events
       }, unsafe Unmanaged.passUnretained(messages).toOpaque())
     // jq 1.6 without a callback calls a function at an uninitialised address.
     unsafe jq_set_debug_cb(state, { _, message in unsafe jv_free(message) }, nil)
-    unsafe jq_set_input_cb(state, { _, _ in unsafe jv_invalid() }, nil)
-    guard unsafe jq_compile(state, Self.prologue + text) != 0 else {
+    // The only input besides the event is the object with the variables, which the prologue takes once for each event.
+    unsafe jq_set_input_cb(
+      state,
+      { _, context in
+        guard let context = unsafe context else { return unsafe jv_invalid() }
+        return unsafe Unmanaged<Variables>.fromOpaque(context).takeUnretainedValue().copy()
+      }, unsafe Unmanaged.passUnretained(self.variables).toOpaque())
+    let names = variables.keys.sorted().map { "$\($0)" }.joined(separator: ", ")
+    let binding = names.isEmpty ? "" : "input as {\(names)} | "
+    guard unsafe jq_compile(state, binding + Self.prologue + text) != 0 else {
       throw CompileError(sentence: messages.sentence(namingLines: text.utf8.contains(UInt8(ascii: "\n"))))
     }
   }
@@ -185,6 +196,21 @@ import Events
     let count = unsafe Int(jv_string_length_bytes(jv_copy(string)))
     return unsafe [UInt8](UnsafeRawBufferPointer(start: jv_string_value(string), count: count))
   }
+}
+
+/// The variables of a program, as an object.
+@safe private final class Variables {
+  private let object: jv
+
+  init(_ variables: [String: String]) {
+    unsafe object = unsafe variables.reduce(jv_object()) {
+      unsafe jv_object_set($0, jv_string($1.key), jv_string($1.value))
+    }
+  }
+
+  deinit { unsafe jv_free(object) }
+
+  func copy() -> jv { unsafe jv_copy(object) }
 }
 
 /// jq's messages about a program.

@@ -29,10 +29,11 @@ enum JQWorker {
     let milliseconds = HelperProcess.takeValues().first.flatMap { Int($0) } ?? 0
     let socket = Connection()
     var programs: [JQProgram?] = []
+    guard let variables = socket.next().map(variables) else { exit(0) }
     do throws(JQProgram.CompileError) {
       for _ in JQTransform().programs {
         guard let text = socket.next() else { exit(0) }
-        programs.append(try compile(text))
+        programs.append(try compile(text, variables))
       }
     } catch {
       socket.send(JQAnswer(failure: error.sentence))
@@ -66,9 +67,21 @@ enum JQWorker {
     guard confine_to_descriptor_0() == 0 else { throw SystemError("seccomp") }
   }
 
-  private static func compile(_ text: ArraySlice<UInt8>) throws(JQProgram.CompileError) -> JQProgram? {
+  /// - Parameter message: a name and a value in each line.
+  private static func variables(_ message: ArraySlice<UInt8>) -> [String: String] {
+    message.split(separator: UInt8(ascii: "\n")).reduce(into: [:]) { variables, line in
+      let words = line.split(separator: UInt8(ascii: " ")).map { String(decoding: $0, as: UTF8.self) }
+      if words.count == 2 { variables[words[0]] = words[1] }
+    }
+  }
+
+  private static func compile(
+    _ text: ArraySlice<UInt8>, _ variables: [String: String]
+  ) throws(JQProgram.CompileError) -> JQProgram? {
     guard !text.isEmpty else { return nil }
-    let program = try JQProgram(String(decoding: text, as: UTF8.self))
+    let text = String(decoding: text, as: UTF8.self)
+    let names = JQTransform.variables(in: text, among: Array(variables.keys))
+    let program = try JQProgram(text, variables: variables.filter { names.contains($0.key) })
     unsafe program.whenOutOfMemory { _ in _exit(JQWorker.outOfMemory) }
     return program
   }

@@ -68,9 +68,9 @@ final class UpstreamWebSocket: Transfer.Handler {
     (request.isEndless, request.offer) = (true, offer)
     request.secretsFollow = configuration.sendsSecrets
     // The process is ready when the upstream has answered.
-    if let program = WebSocketConversation.program(for: configuration) {
+    if let transform = WebSocketConversation.transform(for: configuration) {
       examiner = try WebSocketExaminer(
-        program, in: context, report: { [weak self] in self?.owner?.webSocketReports($0) }
+        transform, in: context, report: { [weak self] in self?.owner?.webSocketReports($0) }
       ) {
         [weak self] in self?.examined($0)
       }

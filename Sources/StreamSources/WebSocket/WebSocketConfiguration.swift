@@ -51,6 +51,8 @@ public struct WebSocketConfiguration: Sendable, Equatable {
   public var messages: [WebSocketMessage] = []
   /// What is sent when a message comes that fits; the first one that fits applies. Such a message is no event.
   public var answers: [WebSocketAnswer] = []
+  /// The values of the variables that `after`, `to` and `with` use.
+  package var variables: [String: String] = [:]
   /// Messages that are no events, byte for byte.
   public var ignored: Set<String> = []
   /// Whether these and the heartbeat contain no secret. Otherwise no redirect to another origin is followed.

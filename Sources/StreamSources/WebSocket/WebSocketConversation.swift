@@ -92,6 +92,15 @@ struct WebSocketConversation {
 
   // MARK: jq
 
+  /// The program for the verdicts on messages, with its variables; nil: none is needed.
+  static func transform(for configuration: WebSocketConfiguration) -> JQTransform? {
+    program(for: configuration).map { program in
+      var transform = JQTransform(program: program)
+      transform.variables = configuration.variables
+      return transform
+    }
+  }
+
   /// The program for the verdicts on messages; nil: none is needed.
   static func program(for configuration: WebSocketConfiguration) -> String? {
     let (afters, answers) = (configuration.messages.compactMap(\.after), configuration.answers)

@@ -3,7 +3,7 @@ import StreamRuntime
 
 /// The process in which jq examines the messages of one WebSocket. Confined to the source thread.
 final class WebSocketExaminer: JQProcess.Owner {
-  private let program: String
+  private let transform: JQTransform
   private let context: SourceContext
   private let completed: (Result<[WebSocketConversation.Verdict], SourceFailure>) -> Void
   private let report: (SourceReport) -> Void
@@ -20,10 +20,10 @@ final class WebSocketExaminer: JQProcess.Owner {
   ///     more after a failure, or after `end`.
   ///   - report: called if the process has more rights than it should.
   init(
-    _ program: String, in context: SourceContext, report: @escaping (SourceReport) -> Void,
+    _ transform: JQTransform, in context: SourceContext, report: @escaping (SourceReport) -> Void,
     completed: @escaping (Result<[WebSocketConversation.Verdict], SourceFailure>) -> Void
   ) throws(SourceFailure) {
-    (self.program, self.context, self.completed, self.report) = (program, context, completed, report)
+    (self.transform, self.context, self.completed, self.report) = (transform, context, completed, report)
     do throws(SystemError) { try start() } catch { throw SourceFailure("jq cannot be started: \(error)") }
   }
 
@@ -44,7 +44,7 @@ final class WebSocketExaminer: JQProcess.Owner {
     (isReady, hasAnswered) = (false, false)
     let process = try JQProcess(
       executable: context.executable, timePerEvent: JQWorker.timePerEvent, name: context.name ?? "websocket",
-      transform: JQTransform(program: program), on: context.thread, owner: self)
+      transform: transform, on: context.thread, owner: self)
     self.process = process
     process.send(questions)
   }
