@@ -109,7 +109,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let connections = ConnectionHandover.restore(from: &descriptors, atMost: limits.connections, manager, journal)
     sockets.take(from: &descriptors, for: configuration.server.listen)
     let logs = LogStore(configuration.server, stored: descriptors, manager: manager, journal: journal)
-    try logs.lockFolder(for: configuration.streams)
+    try logs.lockFolder(for: configuration.streamsAndTemplates)
     let streams = RunningStreams(server, sources, journal, logs, fleet)
     self.streams = streams
     try streams.begin(configuration.streams)
@@ -118,8 +118,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     let names = try listen().joined(separator: ", ")
     startWatchdog()
     stored.store(source.files, with: manager, journal)
-    let streamCount = counted(configuration.streams.count, "stream")
-    journal.write(.start, .info, "streamd \(Version.current) serves \(streamCount) on \(names)")
+    journal.write(.start, .info, "streamd \(Version.current) serves \(configuration.counts) on \(names)")
+    if let remark = configuration.templateRemark { journal.write(.limitReached, .warning, remark) }
     if manager.isPresent {
       let logControl = LogControlWatch(journal, on: loop)
       logControl.settle(within: .seconds(1))
@@ -194,7 +194,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     var limits = configuration.server.limits
     if let cluster = configuration.cluster { limits.resumeWait = cluster.resumeWait }
     let loops = limits.workers > 0 ? limits.workers : max(1, sysconf(CInt(_SC_NPROCESSORS_ONLN)))
-    let most = try budget.connectionLimit(for: configuration.streams, loops: loops)
+    let most = try budget.connectionLimit(for: configuration.streams, configuration.templates, loops: loops)
     if limits.connections > most {
       // The default is meant for large machines: that it does not fit is worth a notice only if little does.
       let isExpected = limits.connections == ServerLimits().connections && most >= fewConnections

@@ -17,6 +17,9 @@ struct DescriptorBudget: Equatable {
   /// full.
   private static let viewCount = StreamServer.maximumViewCount
 
+  /// The number of a template's streams whose sources have descriptors reserved.
+  private static let reservedStreams = 100
+
   /// Descriptors of one event loop.
   private static let countPerLoop = 2
 
@@ -36,12 +39,15 @@ struct DescriptorBudget: Equatable {
   ///
   /// - Parameter loops: the number of event loops that serve clients.
   /// - Throws: when not even one client can be served.
-  func connectionLimit(for streams: [Configuration.Stream], loops: Int) throws(SystemError) -> Int {
+  func connectionLimit(
+    for streams: [Configuration.Stream], _ templates: [Configuration.Template] = [], loops: Int
+  ) throws(SystemError) -> Int {
     let mapped = streams.count { $0.map }
     let free =
       limit - openCount - Self.ownCount - Self.countPerLoop * (loops + 2) - streams.count  // one log each
       - (mapped > 0 ? 2 * mapped + StreamServer.maximumMapDescriptors : 0)  // a region has two
-    let connections = max(free - Self.viewCount - streams.reduce(0) { $0 + Self.most($1) }, free / 2)
+    let sources = streams.reduce(0) { $0 + Self.most($1) } + templates.reduce(0) { $0 + Self.most($1) }
+    let connections = max(free - Self.viewCount - sources, free / 2)
     guard connections > 0 else {
       throw SystemError(
         "RLIMIT_NOFILE", "(LimitNOFILE=) of \(limit), at least \(limit - free + 2) needed", code: EMFILE)
@@ -56,6 +62,11 @@ struct DescriptorBudget: Equatable {
     var count = (stream.map ? 3 + StreamServer.maximumWaitingPages : 1) + stream.source.section.descriptorCount
     if stream.jq != nil || stream.distinct != .no || stream.programKey != nil { count += 4 }
     return count
+  }
+
+  /// Maximum descriptors that are reserved for the streams of a template. More of them at a time may lack some, and retry.
+  private static func most(_ template: Configuration.Template) -> Int {
+    min(template.streams, reservedStreams) * most(template.sample)
   }
 
   private static func countOpen() -> Int {

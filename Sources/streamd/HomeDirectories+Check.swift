@@ -9,7 +9,7 @@ extension HomeDirectories {
   static func remark(
     on configuration: Configuration, protection: () -> String? = { ServiceManager.homeProtection(of: unit) }
   ) -> String? {
-    let names = configuration.streams.filter { stream in
+    let names = configuration.streamsAndTemplates.filter { stream in
       guard let program = stream.source.section.executable else { return false }
       return parents.contains { program.hasPrefix($0 + "/") }
     }.map(\.name)

@@ -121,7 +121,7 @@ final class LogStore {
 
   /// The remark of `--check` on the state directory; nil: there is none.
   static func remark(on configuration: Configuration) -> String? {
-    let names = configuration.streams.filter { $0.keep == .disk }.map(\.name)
+    let names = configuration.streamsAndTemplates.filter { $0.keep == .disk }.map(\.name)
     let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
     var status = stat()
     let fault: String? =

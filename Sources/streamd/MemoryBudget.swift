@@ -87,7 +87,7 @@ struct MemoryBudget: Equatable {
   func verdict(on configuration: Configuration) -> Verdict {
     let demand = Self.demand(of: configuration.streams)
     let allowed = configuration.server.memory
-    guard demand > allowed ?? limit else { return .fits }
+    guard demand > allowed ?? limit else { return verdict(onTemplatesOf: configuration, besides: demand) }
     let sentence =
       "the buffers of \(counted(configuration.streams.count, "stream")) can take \(Self.written(demand)) of memory together"
     if let allowed { return .refused("\(sentence), more than the allowed \(Self.written(allowed))") }
@@ -95,6 +95,21 @@ struct MemoryBudget: Equatable {
     return demand / Self.overcommitment > limit
       ? .refused("\(excess), \(Self.overcommitment) times over; server.memory can allow it")
       : .overcommits("\(excess); server.memory sets a limit")
+  }
+
+  /// Streams of templates give up their memory when it is needed, so that they are never too many for a configuration.
+  private func verdict(onTemplatesOf configuration: Configuration, besides demand: Int) -> Verdict {
+    let demand = configuration.templates.reduce(demand) { sum, template in
+      let (all, overflow) = Self.demand(of: [template.sample]).multipliedReportingOverflow(by: template.streams)
+      let (total, isOver) = sum.addingReportingOverflow(all)
+      return overflow || isOver ? .max : total
+    }
+    guard demand > configuration.server.memory ?? limit else { return .fits }
+    let bound =
+      configuration.server.memory.map { "the allowed \(Self.written($0))" } ?? "\(reason), \(Self.written(limit))"
+    return .overcommits(
+      "the buffers of all streams that \(counted(configuration.templates.count, "template")) can make may take "
+        + "\(Self.written(demand)) of memory together, more than \(bound): unused ones are forgotten then")
   }
 
   /// A size with one decimal, rounded down.

@@ -26,14 +26,18 @@ extension StreamConfiguration {
       limits: EventLog.Limits(stream),
       start: start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
-      read: AccessRules(stream.read).adding(tokens: stream.readers),
-      write: (stream.write.map { AccessRules($0) } ?? .owner).adding(tokens: stream.writers))
+      read: stream.readRules, write: stream.writeRules)
     (expectEvery, key) = (stream.expectEvery, stream.key)
     (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
     let isJSON = stream.jq != nil || stream.source.section.isJSON
     jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole
     if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
   }
+}
+
+extension Configuration.Stream {
+  var readRules: AccessRules { AccessRules(read).adding(tokens: readers) }
+  var writeRules: AccessRules { (write.map { AccessRules($0) } ?? .owner).adding(tokens: writers) }
 }
 
 extension ClientToken {
@@ -97,7 +101,8 @@ extension Configuration.Stream {
     let distinctText = if case .by(let key) = distinct { "by \(key)" } else { "\(distinct)" }
     let programs = programKey.map { [$0.key, $0.tombstone ?? ""] } ?? []
     let split = source.section.splitsTexts ? ["split"] : []
-    return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs + split).map {
+    let variables = variables.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
+    return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs + split + variables).map {
       "\($0.utf8.count) \($0)"
     }
     .joined()
@@ -108,6 +113,7 @@ extension Configuration.Stream {
     var transform = JQTransform(program: jq)
     if case .by(let program) = distinct { transform.distinctBy = program }
     (transform.key, transform.keyDigest) = (programKey, programKey?.digest ?? 0)
+    if transform != JQTransform() { transform.variables = variables }
     return transform
   }
 

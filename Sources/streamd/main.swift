@@ -93,13 +93,15 @@ do throws(DaemonArguments.UsageError) {
   case .check(let path):
     let source = check(path)
     let (path, configuration) = (source.files[0].path, source.configuration)
-    let remarks = [
-      CredentialFolder.remark(on: source.unreadCredentials),
-      LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration), JQTransform.remark(on: configuration),
-      HomeDirectories.remark(on: configuration),
-    ]
+    let remarks: [String?] =
+      configuration.templates.flatMap(\.remarks) + [
+        CredentialFolder.remark(on: source.unreadCredentials),
+        LogStore.remark(on: configuration), MemoryBudget.remark(on: configuration),
+        JQTransform.remark(on: configuration),
+        HomeDirectories.remark(on: configuration),
+      ]
     for remark in remarks.compactMap(\.self) { print("\(path): \(remark)".escapedForTerminal) }
-    print("\(path): \(counted(configuration.streams.count, "stream")), no errors".escapedForTerminal)
+    print("\(path): \(configuration.counts), no errors".escapedForTerminal)
   case .serve(let path): serve(path)
   }
 } catch {

@@ -27,7 +27,8 @@ struct ConfigurationManualTests {
 
   @Test func theManualHasTheDeclaredDefaults() throws {
     let manual = try manual()
-    var declared = ConfigurationPlaces.streamDefaults.map { ($0.keys.joined(separator: "."), $0.text) }
+    let defaults = ConfigurationPlaces.streamDefaults + ConfigurationPlaces.templateDefaults
+    var declared = defaults.map { ($0.keys.joined(separator: "."), $0.text) }
     for table in ["server", "log", "http", "cluster"] {
       declared += ConfigurationPlaces.defaults(of: table).map { ("\(table).\($0.key)", $0.value) }
     }

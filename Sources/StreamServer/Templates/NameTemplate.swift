@@ -28,10 +28,11 @@ public struct NameTemplate: Sendable {
     }
 
     /// Whether a value obeys all rules.
-    public func permits(_ value: String) -> Bool { Rules(of: "", self).violation(in: value.utf8.span) == nil }
-
-    /// Whether a parameter without rules can have this value.
-    static func mayBeValue(_ value: String) -> Bool { Rules.none.violation(in: value.utf8.span) == nil }
+    public func permits(_ value: String) -> Bool {
+      if let values { return values.contains(value) }
+      return (1...length).contains(value.utf8.count) && value.utf8.allSatisfy(characters.contains) && value != "."
+        && value != ".."
+    }
 
     /// The characters that a value can have.
     package var usedCharacters: NameCharacters {
@@ -265,8 +266,6 @@ private struct Rules: Sendable {
   private let charactersRule: String
   private let lengthRule: String
   private let valuesRule: String
-
-  static let none = Rules(of: "", .any)
 
   init(of name: String, _ parameter: NameTemplate.Parameter) {
     (self.name, self.parameter) = (name, parameter)

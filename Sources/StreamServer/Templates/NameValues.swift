@@ -12,7 +12,7 @@ public struct NameValues: Hashable, Sendable {
   ///
   /// - Precondition: each value is one that a parameter without rules can have.
   public init(_ names: [String], _ values: [String]) {
-    precondition(names.count == values.count && values.allSatisfy(NameTemplate.Parameter.mayBeValue), "\(values)")
+    precondition(names.count == values.count && values.allSatisfy(NameTemplate.Parameter.any.permits), "\(values)")
     (self.names, self.values) = (names, values)
   }
 

@@ -57,6 +57,24 @@ extension Configuration {
     var readers: [String] = []
     var writers: [String] = []
 
+    /// The values of the variables that its programs use, by name.
+    var variables: [String: String] = [:]
+    var origin = Origin()
+
+    /// What makes the stream. Streams are equal whatever makes them.
+    struct Origin: Sendable, Equatable {
+      /// The name of a template, as written; `nil`: the configuration names the stream.
+      var template: String?
+
+      static func == (one: Self, other: Self) -> Bool { true }
+    }
+
+    /// The name of the template that makes the stream, as written; `nil`: none does.
+    var template: String? {
+      get { origin.template }
+      set { origin.template = newValue }
+    }
+
     /// Whether the type of its events is a JSON type.
     var hasJSONType: Bool { MediaType(type)?.isJSON == true }
 

@@ -11,7 +11,8 @@ extension Configuration.Stream: ConfigurationSection {
       (table.context.readsSecrets, table.context.checksPrograms) = (false, false)
     },
     .init([], \.source, .feed, changes: { [$0.kind, $1.kind] }) { $1 = $0.complete(SourceKind.read($0)) ?? $1 },
-    .init("description", \.description, .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }),
+    .init(
+      "description", \.description, .text("a text of at most 1024 bytes") { $0.utf8.count <= 1024 }.expanding(.text)),
     .init("type", \.type, .mediaType),
     .init("validate", \.validate, .choice),
     .check { table, stream in
@@ -53,12 +54,30 @@ extension Configuration.Stream: ConfigurationSection {
     .init("keep", \.keep, .choice, .log),
     .init("map", \.map, .flag),
     .check { $1.checkMap($0) },
-    .init("read", \.read, each: .accessRule),
+    .init(["read"], \.read) { $1 = $0.values("read", .accessRule($0.context.memory)) ?? $1 },
     .check { table, _ in checkReaders(table) },
-    .init(["write"], \.write) { $1 = $0.values("write", .accessRule) },
+    .init(["write"], \.write) { $1 = $0.values("write", .accessRule($0.context.memory)) },
     .check { table, _ in for kind in table.context.kinds { kind.check(table) } },
-    .check { $1.checkSharing($0) },
+    .check { table, stream in
+      if table.context.expansion == nil { stream.checkSharing(table) } else { stream.checkTemplate(table) }
+    },
   ]
+
+  /// Checks a stream of a template.
+  private func checkTemplate(_ table: ConfigurationTable) {
+    for key in Configuration.Template.Terms.names { _ = table.holds(key) }
+    if table.holds("share"), share == .fleet {
+      table.addError("expected no share = \"fleet\" in a template: each host makes its own streams", at: "share")
+    }
+    table.refuse(["lead"], onlyWith: "share = \"fleet\"", lacking: ["share"])
+    if start == .always {
+      table.addError(
+        "expected start = \"subscribed\" or \"first\" in a template: its streams begin with a client", at: "start")
+    }
+    if let key = source.section.exclusivePlace?.key {
+      table.addError("expected no \(key) in a template that one stream alone can have", at: source.kind)
+    }
+  }
 
   private func checkReplay(_ table: ConfigurationTable) {
     // Compared only when both are valid: a default in place of an error would cause a second error.
@@ -92,6 +111,8 @@ extension Configuration.Stream: ConfigurationSection {
   }
 
   private func checkSharing(_ table: ConfigurationTable) {
+    table.refuse(
+      Configuration.Template.Terms.names, onlyWith: "a name that has an expression, such as [streams.\"NAME/{x}\"]")
     guard share == .fleet else {
       // After an error in `share`, its default must not cause another error.
       if table.text("share") ?? "host" == "host" {
@@ -169,14 +190,17 @@ extension Configuration.Stream {
 extension ConfigurationTable {
   /// Records an error if `program`, the value of `key`, cannot be compiled.
   func checkProgram(_ program: String?, at key: String) {
-    guard let program, let mistake = JQTransform.compileError(in: program) else { return }
+    guard let program, !context.isRepeated else { return }
+    let variables = JQTransform.variables(in: program, among: context.expansion?.values.names ?? [])
+    context.memory?.noteVariables(variables)
+    guard let mistake = JQTransform.compileError(in: program, variables: variables) else { return }
     addError("not a jq program: \(mistake)", at: key)
   }
 }
 
 extension ConfigurationShape where Value == String {
   /// A non-empty text.
-  static func program(_ what: String) -> Self { text(what) { !$0.isEmpty } }
+  static func program(_ what: String) -> Self { text(what) { !$0.isEmpty }.expanding(.program) }
 }
 
 extension ConfigurationShape where Value == Configuration.Distinct {
@@ -186,14 +210,14 @@ extension ConfigurationShape where Value == Configuration.Distinct {
     return Self(write: { $0 == .whole ? "true" : "false" }) { node throws(Expected) in
       if case .boolean(let flag) = node.value { return flag ? .whole : .no }
       return .by(try ConfigurationShape<String>.program(expectation).read(node))
-    }
+    }.expanding(.program)
   }
 }
 
 extension JQTransform {
   /// The remark of `--check` on programs whose results may not be exact; nil: none.
   static func remark(on configuration: Configuration) -> String? {
-    let streams = configuration.streams.compactMap { stream -> String? in
+    let streams = configuration.streamsAndTemplates.compactMap { stream -> String? in
       var programs = [("jq", stream.jq), ("key", stream.programKey?.key)]
       if case .by(let program) = stream.distinct { programs.append(("distinct", program)) }
       programs += stream.source.section.programs.map { ($0.key, $0.program) }

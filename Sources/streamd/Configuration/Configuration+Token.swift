@@ -23,8 +23,12 @@ extension Configuration.Stream {
     writers = tokens.filter { $0.write.contains(where: isNamed) }.map(\.name)
   }
 
+  /// Whether a token has the stream's name, or that of its template.
   private func isNamed(by pattern: String) -> Bool {
-    pattern.last == "*" ? name.hasPrefix(pattern.dropLast()) : name == pattern
+    func fits(_ name: String) -> Bool {
+      pattern.last == "*" ? name.hasPrefix(pattern.dropLast()) : name == pattern
+    }
+    return fits(name) || template.map(fits) == true
   }
 }
 
@@ -67,11 +71,11 @@ extension ConfigurationShape where Value == String {
     text("a name of letters, digits, \".\", \"_\" and \"-\", at most 48 bytes") { $0.isName(upTo: 48, with: "._-") }
   }
 
-  /// A stream's name, or a prefix of names followed by `*`.
+  /// The name of a stream or of a template, or a prefix of names followed by `*`.
   fileprivate static var streamPattern: Self {
     text("the name of a stream, or the beginning of names and \"*\"") { text in
       let beginning = text.last == "*" ? text.dropLast() : text[...]
-      return text == "*" || text.utf8.count <= 255 && beginning.isName(upTo: 255, with: "._-/")
+      return text == "*" || text.utf8.count <= 255 && beginning.isName(upTo: 255, with: "._-/{}")
     }
   }
 }

@@ -11,4 +11,16 @@ struct Configuration: Sendable, Equatable {
   var tokens: [Token] = []
   /// The streams in the order of the files. Names are unique.
   var streams: [Stream] = []
+  /// The templates in the order of the files. No two of them have a name in common.
+  var templates: [Template] = []
+
+  /// The streams, and one for each template, which has its name: for what they have in common.
+  var streamsAndTemplates: [Stream] {
+    streams
+      + templates.map { template in
+        var stream = template.sample
+        stream.name = template.name.text
+        return stream
+      }
+  }
 }

@@ -2,17 +2,21 @@ import Glibc
 import StreamServer
 
 extension ConfigurationShape where Value == AccessRules.Rule {
-  /// `"*"`, `"user:NAME"`, `"group:NAME"`, `"uid:N"` or `"gid:N"`. Names are looked up in the system's databases.
-  static var accessRule: Self {
-    Self { node throws(Expected) in
+  /// `"*"`, `"user:NAME"`, `"group:NAME"`, `"uid:N"` or `"gid:N"`. Names are looked up in the system's databases. A name that comes
+  /// of an expression, and that nobody has, is a rule that admits nobody.
+  /// - Parameter memory: has the names that were looked up.
+  static func accessRule(_ memory: TemplateMemory?) -> Self {
+    let rule = Self { node throws(Expected) in
       let forms = Expected(#""*", "user:NAME", "group:NAME", "uid:N" or "gid:N""#)
       guard case .string(let text) = node.value else { throw forms }
       if text == "*" { return .anyone }
       let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
       guard parts.count == 2, !parts[1].isEmpty, !text.hasControlCharacters else { throw forms }
       switch parts[0] {
-      case "user": return .user(try userID(named: String(parts[1])))
-      case "group": return .group(try groupID(named: String(parts[1])))
+      case "user":
+        return .user(try id(of: node, text, memory) { () throws(Expected) in try userID(named: String(parts[1])) })
+      case "group":
+        return .group(try id(of: node, text, memory) { () throws(Expected) in try groupID(named: String(parts[1])) })
       // The highest number is (uid_t) -1, which means "no user" in every system call.
       case "uid": if let id = UInt32(parts[1]), id != .max { return .user(id) }
       case "gid": if let id = UInt32(parts[1]), id != .max { return .group(id) }
@@ -20,6 +24,16 @@ extension ConfigurationShape where Value == AccessRules.Rule {
       }
       throw forms
     }
+    return rule.expanding(.rule)
+  }
+
+  private static func id(
+    of node: ConfigurationNode, _ rule: String, _ memory: TemplateMemory?, find: () throws(Expected) -> UInt32
+  ) throws(Expected) -> UInt32 {
+    // The highest number is nobody's.
+    if node.isExpanded { return (try? find()) ?? .max }
+    guard let memory else { return try find() }
+    return try memory.id(of: rule, find: find)
   }
 }
 

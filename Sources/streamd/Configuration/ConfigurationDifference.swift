@@ -12,7 +12,7 @@ struct ConfigurationDifference: Equatable {
     /// it, or a size limit has changed.
     var hasOtherFeed: Bool {
       !stream.changes(from: former, applyingAt: .feed).isEmpty || stream.receivedForm != former.receivedForm
-        || stream.programKey != former.programKey
+        || stream.programKey != former.programKey || stream.variables != former.variables
         // A log with a smaller limit interrupts its publish source, which the fleet has subscribed to.
         || stream.share == .fleet && stream.buffer != former.buffer
         || stream.source.section.limits(in: stream) != former.source.section.limits(in: former)
@@ -25,15 +25,27 @@ struct ConfigurationDifference: Equatable {
     }
   }
 
+  /// A template whose configuration changed, under the same name.
+  struct TemplateChange: Equatable {
+    let former: Configuration.Template
+    let template: Configuration.Template
+  }
+
   /// The streams of the new configuration.
-  let streams: [Configuration.Stream]
+  private(set) var streams: [Configuration.Stream]
   /// The number of unchanged streams.
   let unchangedCount: Int
   /// The changed streams in the order of the new configuration, like `added`.
-  let changed: [Change]
-  let added: [Configuration.Stream]
+  private(set) var changed: [Change]
+  private(set) var added: [Configuration.Stream]
   /// The names of removed streams, in the order of the old configuration.
-  let removed: [String]
+  private(set) var removed: [String]
+  /// The templates of the new configuration.
+  let templates: [Configuration.Template]
+  let changedTemplates: [TemplateChange]
+  /// The names of new templates, and of those that are gone.
+  let addedTemplates: [String]
+  let removedTemplates: [String]
   /// The new log level; nil: unchanged, and a level that was set over the bus stays.
   let logLevel: Journal.Priority?
   /// The new tokens; nil: unchanged.
@@ -60,6 +72,16 @@ struct ConfigurationDifference: Equatable {
     added = new.streams.filter { former[$0.name] == nil }
     removed = old.streams.map(\.name).filter { !names.contains($0) }
     unchangedCount = new.streams.count - changed.count - added.count
+    templates = new.templates
+    let formerTemplates = Dictionary(uniqueKeysWithValues: old.templates.map { ($0.name.text, $0) })
+    let templateNames = Set(new.templates.map(\.name.text))
+    changedTemplates = new.templates.compactMap { template in
+      formerTemplates[template.name.text].flatMap {
+        $0 == template ? nil : TemplateChange(former: $0, template: template)
+      }
+    }
+    addedTemplates = new.templates.map(\.name.text).filter { formerTemplates[$0] == nil }
+    removedTemplates = old.templates.map(\.name.text).filter { !templateNames.contains($0) }
     logLevel = new.log.level == old.log.level ? nil : new.log.level
     tokens = new.tokens == old.tokens ? nil : new.tokens
     listen = new.server.listen == old.server.listen ? nil : new.server.listen
@@ -77,6 +99,28 @@ struct ConfigurationDifference: Equatable {
   private static func clusterKeys(from old: Configuration.Cluster?, to new: Configuration.Cluster?) -> [String] {
     guard let old, let new else { return old == new ? [] : ["cluster"] }
     return new.changes(from: old, applyingAt: .restart).map { "cluster." + $0 }
+  }
+
+  /// The difference with streams that templates have made. One whose name is configured now is changed, not added.
+  ///
+  /// - Parameters:
+  ///   - former: the streams as their templates have made them.
+  ///   - new: those that remain, as their templates make them now.
+  func including(_ former: [Configuration.Stream], _ new: [Configuration.Stream]) -> Self {
+    var difference = self
+    let kept = Dictionary(uniqueKeysWithValues: new.map { ($0.name, $0) })
+    let configured = Dictionary(uniqueKeysWithValues: added.map { ($0.name, $0) })
+    for former in former {
+      guard let stream = configured[former.name] ?? kept[former.name] else {
+        difference.removed.append(former.name)
+        continue
+      }
+      if configured[former.name] == nil { difference.streams.append(stream) }
+      if stream != former { difference.changed.append(Change(former: former, stream: stream)) }
+    }
+    let names = Set(former.map(\.name))
+    difference.added.removeAll { names.contains($0.name) }
+    return difference
   }
 
   /// The streams that are served already, and need no other log.
@@ -104,6 +148,9 @@ struct ConfigurationDifference: Equatable {
     var parts = [
       "\(unchangedCount) unchanged, \(changed.count) changed, \(added.count) added, \(removed.count) removed"
     ]
+    for (count, what) in [
+      (changedTemplates.count, "changed"), (addedTemplates.count, "added"), (removedTemplates.count, "removed"),
+    ] where count > 0 { parts.append("\(counted(count, "template")) \(what)") }
     if let listen {
       parts.append("listens on " + (listen.isEmpty ? "no address" : listen.map(\.description).joined(separator: ", ")))
     }

@@ -29,10 +29,18 @@ struct ConfigurationListing {
     for (name, stream) in Self.ordered(streams) { add(stream, "streams.\(Self.key(name))") }
   }
 
-  /// Adds the defaults of streams, as a comment.
-  mutating func addStreamDefaults() {
-    text += "\n# Defaults of streams:\n"
-    for (keys, value) in ConfigurationPlaces.streamDefaults { text += "# \(keys.joined(separator: ".")) = \(value)\n" }
+  /// Adds the defaults of streams, and of templates if there are any, as comments.
+  mutating func addStreamDefaults(withTemplates hasTemplates: Bool) {
+    add(ConfigurationPlaces.streamDefaults, of: "streams")
+    guard hasTemplates else { return }
+    let buffer = Configuration.Template.standardBuffer
+    let own = [(["buffer", "events"], "\(buffer.events)"), (["buffer", "bytes"], "\"\(buffer.bytes >> 10)KiB\"")]
+    add(own + ConfigurationPlaces.templateDefaults, of: "templates")
+  }
+
+  private mutating func add(_ defaults: [(keys: [String], text: String)], of what: String) {
+    text += "\n# Defaults of \(what):\n"
+    for (keys, value) in defaults { text += "# \(keys.joined(separator: ".")) = \(value)\n" }
   }
 
   private mutating func add(_ table: ConfigurationNode?, _ name: String, _ defaults: [String: String] = [:]) {

@@ -7,9 +7,11 @@ struct ConfigurationNode: Sendable {
   /// The line, from 1, of the value's key or, inside an array, of the value itself.
   let line: Int
   let value: Value
+  /// Whether it has values in place of expressions.
+  var isExpanded = false
 
   /// TOML's types.
-  indirect enum Value: Sendable {
+  indirect enum Value: Sendable, Equatable {
     case string(String)
     case integer(Int)
     /// The text as written by toml++.
@@ -66,6 +68,11 @@ struct ConfigurationNode: Sendable {
     let shown = text.count > 60 ? "\(text.prefix(60))…" : text
     return "\"\(shown.map { $0.unicodeScalars.contains(where: \.isDeceptive) ? "?" : String($0) }.joined())\""
   }
+}
+
+extension ConfigurationNode: Equatable {
+  /// Whether they have equal values, wherever they are in a file.
+  static func == (one: Self, other: Self) -> Bool { one.value == other.value }
 }
 
 extension ConfigurationNode: Decodable {

@@ -15,9 +15,10 @@ enum ConfigurationPlaces {
     let context = ConfigurationContext(credentials: CredentialFolder(path: nil), checksPrograms: false)
     context.collector.known = KnownKeys()
     var configuration = Configuration()
-    _ = ConfigurationTable(.emptyTable, context)?.main(into: &configuration)
+    _ = ConfigurationTable(.emptyTable, context)?.main("", into: &configuration)
     let streams = ConfigurationTable(.emptyTable, place: ["streams"], context)
     _ = streams?.section(anyName, Configuration.Stream(name: anyName))
+    _ = streams?.section(anyName, Configuration.Template.Terms())
     return context.collector.known ?? KnownKeys()
   }()
 
@@ -32,11 +33,19 @@ enum ConfigurationPlaces {
   static var streamDefaults: [(keys: [String], text: String)] {
     let ofAll = defaults(of: "http")
     return known.defaults.filter { $0.key.starts(with: ["streams", anyName]) }.flatMap { place, defaults in
-      defaults.filter { place.count < 3 || ofAll[$0.key] == nil }.map {
+      defaults.filter { place.count < 3 ? !isOfTemplates($0.key) : ofAll[$0.key] == nil }.map {
         (Array(place.dropFirst(2)) + [$0.key], $0.value)
       }
     }.sorted { $0.keys.lexicographicallyPrecedes($1.keys) }
   }
+
+  /// The defaults of keys that only templates have.
+  static var templateDefaults: [(keys: [String], text: String)] {
+    (known.defaults[["streams", anyName]] ?? [:]).filter { isOfTemplates($0.key) }.map { ([$0.key], $0.value) }
+      .sorted { $0.keys[0] < $1.keys[0] }
+  }
+
+  private static func isOfTemplates(_ key: String) -> Bool { Configuration.Template.Terms.names.contains(key) }
 
   /// The tables in which `key` is valid, such as `in [streams.quotes]`; empty if there is none.
   ///

@@ -1,4 +1,5 @@
 import StreamRuntime
+import StreamServer
 
 /// The expected form of a value; ends the sentence "expected …".
 struct Expected: Error {
@@ -14,6 +15,8 @@ struct ConfigurationShape<Value>: Sendable {
   let read: @Sendable (ConfigurationNode) throws(Expected) -> Value
   /// Writes a value in TOML, as in the file; nil for shapes that no default has.
   let write: (@Sendable (Value) -> String)?
+  /// Where texts of this form have expressions, in the configuration of a template.
+  private(set) var place = TextExpansion.Place.fixed
 
   init(
     write: (@Sendable (Value) -> String)? = nil,
@@ -21,6 +24,13 @@ struct ConfigurationShape<Value>: Sendable {
   ) {
     self.read = read
     self.write = write
+  }
+
+  /// The same form with expressions at this place.
+  func expanding(_ place: TextExpansion.Place) -> Self {
+    var shape = self
+    shape.place = place
+    return shape
   }
 }
 

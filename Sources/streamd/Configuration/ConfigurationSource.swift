@@ -54,7 +54,7 @@ struct ConfigurationSource: Sendable {
     var listing = ConfigurationListing()
     var sentences = unreadable
     var roots: [(file: String, root: ConfigurationNode)] = []
-    // The file of each stream.
+    // The file of each stream and template.
     var places: [String: String] = [:]
     for (index, file) in files.enumerated() {
       context.collector = ConfigurationErrorCollector()
@@ -64,11 +64,10 @@ struct ConfigurationSource: Sendable {
         guard let table = ConfigurationTable(root, context) else { continue }
         let streams =
           index == 0
-          ? table.main(into: &configuration)
-          : table.dropIn(into: &configuration, besides: places, main: files[0].path)
+          ? table.main(file.path, into: &configuration)
+          : table.dropIn(file.path, into: &configuration, besides: places, main: files[0].path)
         context = table.context
-        configuration.streams += streams
-        for stream in streams { places[stream.name] = file.path }
+        for name in streams { places[name] = file.path }
         if sentences.isEmpty { listing.add(root, of: file.path, isMain: index == 0) }
       } catch {
         context.collector.add(error)
@@ -80,7 +79,8 @@ struct ConfigurationSource: Sendable {
     if unreadable.isEmpty, roots.count == files.count { sentences += streamErrors(in: configuration, roots) }
     if !sentences.isEmpty { throw ConfigurationErrors(sentences: sentences) }
     for index in configuration.streams.indices { configuration.streams[index].admit(configuration.tokens) }
-    listing.addStreamDefaults()
+    for index in configuration.templates.indices { configuration.templates[index].admit(configuration.tokens) }
+    listing.addStreamDefaults(withTemplates: !configuration.templates.isEmpty)
     return ConfigurationSource(
       configuration: configuration, files: files, text: listing.text, unreadCredentials: unread?.names.sorted() ?? [])
   }
@@ -93,8 +93,9 @@ extension ConfigurationSource {
     in configuration: Configuration, _ roots: [(file: String, root: ConfigurationNode)]
   ) -> [String] {
     let names = Set(roots.flatMap { $0.root.streamNames })
-    let errors = configuration.streams.baseErrors(among: names).map { ($0.stream, ["of"], $0.text) }
-    return (errors + configuration.streams.placeErrors).flatMap { name, keys, text in
+    let errors = configuration.baseErrors(among: names).map { ($0.stream, ["of"], $0.text) }
+    let shared = configuration.templates.sharedNames.map { ($0.template, [String](), $0.text) }
+    return (shared + errors + configuration.streams.placeErrors).flatMap { name, keys, text in
       Self.errors(at: ["streams", name] + keys, text, in: roots).sentences
     }
   }
@@ -117,8 +118,8 @@ extension ConfigurationSource {
 
 extension ConfigurationTable {
   /// Reads the main file.
-  /// - Returns: its streams.
-  func main(into configuration: inout Configuration) -> [Configuration.Stream] {
+  /// - Returns: the names of its streams and templates.
+  func main(_ file: String, into configuration: inout Configuration) -> [String] {
     configuration.server = section("server", configuration.server) ?? configuration.server
     context.server = configuration.server
     context.networkAddress = configuration.server.listen.first { !$0.isLoopback }
@@ -128,9 +129,9 @@ extension ConfigurationTable {
     configuration.cluster = section("cluster", Configuration.Cluster())
     context.hasCluster = holds("cluster")
     readTokens(into: &configuration)
-    let streams = table("streams") { $0.streams() } ?? []
+    let names = table("streams") { $0.readStreams(of: file, into: &configuration) } ?? []
     refuseUnknownKeys()
-    return streams
+    return names
   }
 
   private func readTokens(into configuration: inout Configuration) {
@@ -142,11 +143,12 @@ extension ConfigurationTable {
   /// Reads a drop-in, which adds streams, tokens, and hosts and origins of the server.
   ///
   /// - Parameters:
-  ///   - others: the file of each stream in the files before this one.
+  ///   - others: the file of each stream and template in the files before this one.
   ///   - main: the file with everything else.
+  /// - Returns: the names of its streams and templates.
   fileprivate func dropIn(
-    into configuration: inout Configuration, besides others: [String: String], main: String
-  ) -> [Configuration.Stream] {
+    _ file: String, into configuration: inout Configuration, besides others: [String: String], main: String
+  ) -> [String] {
     for key in ["cluster", "http", "log"] where holds(key) {
       addError("belongs in \(main): a drop-in adds streams, tokens, server.hosts and server.origins", at: key)
     }
@@ -157,25 +159,39 @@ extension ConfigurationTable {
       }
     }
     readTokens(into: &configuration)
-    let streams = table("streams") { table in
+    let names = table("streams") { table in
       for name in table.keys { if let other = others[name] { table.addError("is in \(other), too", at: name) } }
-      return table.streams()
+      return table.readStreams(of: file, into: &configuration)
     }
     refuseUnknownKeys()
-    return streams ?? []
+    return names ?? []
   }
 
-  private func streams() -> [Configuration.Stream] {
-    keys.compactMap { name in
-      if !name.isName(upTo: 255, with: "._-/") {
-        addError("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
-      } else if name.split(separator: "/", omittingEmptySubsequences: false).contains(where: { $0 == "." || $0 == ".." }
-      ) {
-        addError("expected a name without the segments \".\" and \"..\", which no URL can have", at: name)
+  /// - Returns: the names of the streams and templates without errors.
+  private func readStreams(of file: String, into configuration: inout Configuration) -> [String] {
+    var names: [String] = []
+    for name in keys {
+      if name.contains("{") {
+        guard let template = template(name, of: file) else { continue }
+        configuration.templates.append(template)
+      } else {
+        guard let stream = stream(name) else { continue }
+        configuration.streams.append(stream)
       }
-      return section(name, Configuration.Stream(name: name)) {
-        "write a stream named \(name).\($0) as [streams.\"\(name).\($0)\"]"
-      }
+      names.append(name)
+    }
+    return names
+  }
+
+  private func stream(_ name: String) -> Configuration.Stream? {
+    let segments = name.split(separator: "/", omittingEmptySubsequences: false)
+    if !name.isName(upTo: 255, with: "._-/") {
+      addError("expected a name of letters, digits, \".\", \"_\", \"-\" and \"/\", at most 255 bytes", at: name)
+    } else if segments.contains(where: { $0 == "." || $0 == ".." }) {
+      addError("expected a name without the segments \".\" and \"..\", which no URL can have", at: name)
+    }
+    return section(name, Configuration.Stream(name: name)) {
+      "write a stream named \(name).\($0) as [streams.\"\(name).\($0)\"]"
     }
   }
 }

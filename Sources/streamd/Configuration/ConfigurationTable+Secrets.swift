@@ -22,8 +22,11 @@ extension ConfigurationTable {
   func credential(allowsLines: Bool = false) -> Secret? {
     guard let name = credentialName() else { return nil }
     guard context.readsSecrets, context.unread == nil else { return Secret(name: name, content: "") }
+    if let secret = context.memory?.secret(named: name) { return secret }
     do {
-      return try context.credentials.secret(named: name, allowsLines: allowsLines)
+      let secret = try context.credentials.secret(named: name, allowsLines: allowsLines)
+      context.memory?.keep(secret)
+      return secret
     } catch {
       addError("the credential \"\(name)\" cannot be read: \(error.reason)", at: "credential")
       return nil
@@ -85,7 +88,7 @@ extension ConfigurationTable {
   /// - Returns: `nil` when the key is absent or, after recording an error, invalid, or when the file cannot be read.
   func file(_ key: String, label: String) -> String? {
     guard let path = path(key) else { return nil }
-    guard context.readsSecrets, path.hasPrefix("/") else { return path }
+    guard context.readsSecrets, !context.isRepeated, path.hasPrefix("/") else { return path }
     do {
       let text = try readFile(at: path, limit: 16 << 20)
       let isOfTheKind = String(decoding: text, as: UTF8.self).split(separator: "\n").contains { line in

@@ -1,4 +1,5 @@
 import StreamRuntime
+import StreamServer
 
 /// The state on which reading a table depends, besides the table's content.
 struct ConfigurationContext {
@@ -19,6 +20,12 @@ struct ConfigurationContext {
   var standardSettings = Configuration.HTTPSettings()
   /// The kinds of sources, in the order in which messages list them.
   var kinds = SourceKind.all
+  /// The values of a template's stream; nil: texts have no expressions.
+  var expansion: TextExpansion?
+  /// What earlier readings of the template have found; nil: the table is read once.
+  var memory: TemplateMemory?
+  /// Whether an earlier reading has checked programs and files.
+  var isRepeated = false
 }
 
 /// One table of the file during reading: records which keys were read, so that the others are refused.
@@ -34,6 +41,8 @@ final class ConfigurationTable {
   private var knownKeys: Set<String> = []
   /// Keys with errors.
   private var faultyKeys: Set<String> = []
+  /// Keys whose texts were searched for expressions.
+  private var expandedKeys: Set<String> = []
   /// Whether all required keys that were read so far are valid.
   private(set) var isComplete = true
   /// Errors that one of these keys would have prevented.
@@ -71,6 +80,20 @@ final class ConfigurationTable {
     node(key).flatMap { read($0, as: shape, key: key, secret: secret) }
   }
 
+  /// Notes that the texts of `key` were searched for expressions.
+  func noteExpanded(_ key: String) { expandedKeys.insert(key) }
+
+  func isExpanded(_ key: String) -> Bool { expandedKeys.contains(key) }
+
+  /// The string at `key`, or the strings of the array there.
+  func texts(at key: String) -> [String] {
+    switch members[key]?.value {
+    case .string(let text): [text]
+    case .array(let elements): elements.compactMap { if case .string(let text) = $0.value { text } else { nil } }
+    default: []
+    }
+  }
+
   /// Whether there was an error at `key`, or in the table there.
   func isFaulty(_ key: String) -> Bool { faultyKeys.contains(key) }
 
@@ -105,7 +128,9 @@ final class ConfigurationTable {
   func values<Value>(
     _ key: String, _ shape: ConfigurationShape<Value>, mayBeEmpty: Bool = true, secret: Bool = false
   ) -> [Value]? {
-    elements(key, mayBeEmpty: mayBeEmpty, secret: secret)?.compactMap { read($0, as: shape, key: key, secret: secret) }
+    elements(key, mayBeEmpty: mayBeEmpty, secret: secret)?.enumerated().compactMap {
+      read($1, as: shape, key: key, secret: secret, at: $0)
+    }
   }
 
   /// The texts of the array at `key`, each one of `texts` or a table, which `read` reads.
@@ -190,11 +215,13 @@ final class ConfigurationTable {
 
   /// Records an error at `key`, or about the table itself.
   ///
-  /// - Parameter keys: keys of which one would have prevented the error. If the table has a key that looks like one of
-  ///   them, that misspelled key is the only error.
-  func addError(_ text: String, at key: String? = nil, lacking keys: [String] = []) {
-    let node = key.flatMap { members[$0] }
-    let error = ConfigurationError(line: node?.line ?? line, key: key.map(keyPath) ?? path, text: text)
+  /// - Parameters:
+  ///   - keys: keys of which one would have prevented the error. If the table has a key that looks like one of them, that
+  ///     misspelled key is the only error.
+  ///   - line: the line of an element of the key's array; by default that of the key.
+  func addError(_ text: String, at key: String? = nil, line own: Int? = nil, lacking keys: [String] = []) {
+    let line = own ?? key.flatMap { members[$0]?.line } ?? line
+    let error = ConfigurationError(line: line, key: key.map(keyPath) ?? path, text: text)
     if let key { faultyKeys.insert(key) }
     if keys.isEmpty { context.collector.add(error) } else { lacks.append((error, keys)) }
   }
@@ -210,27 +237,29 @@ final class ConfigurationTable {
     for key in keys where holds(key) { addError("expected \(key) only with \(what)", at: key, lacking: others) }
   }
 
-  private func node(_ key: String) -> ConfigurationNode? {
+  /// The value of `key`, which counts as read.
+  func node(_ key: String) -> ConfigurationNode? {
     knownKeys.insert(key)
     return members[key]
   }
 
   private func read<Value>(
-    _ node: ConfigurationNode, as shape: ConfigurationShape<Value>, key: String, secret: Bool
+    _ node: ConfigurationNode, as shape: ConfigurationShape<Value>, key: String, secret: Bool, at index: Int = 0
   ) -> Value? {
+    guard let node = expanded(node, in: shape.place, key: key, at: index) else { return nil }
     do {
       return try shape.read(node)
     } catch {
-      let text = "expected \(error.text), got \(node.described(secret: secret))"
-      faultyKeys.insert(key)
-      context.collector.add(.init(line: node.line, key: keyPath(key), text: text))
+      let end = node.isExpanded ? context.expansion?.values.end ?? "" : ""
+      addError("expected \(error.text), got \(node.described(secret: secret))\(end)", at: key, line: node.line)
       return nil
     }
   }
 
   /// Records an error for every key that was not read. Called once, after reading.
   func refuseUnknownKeys() {
-    context.collector.known?.keys[place] = knownKeys
+    context.collector.known?.keys[place, default: []].formUnion(knownKeys)
+    if !context.isRepeated { refuseExpressions() }
     var meant: Set<String> = []
     for key in keys where !knownKeys.contains(key) {
       let homes = ConfigurationPlaces.tables(with: key, for: place) { members[$0] != nil }
@@ -253,7 +282,7 @@ final class ConfigurationTable {
   static let tablesOfNames: Set<String> = ["headers", "query", "environment"]
 
   /// The dotted path of `key` in TOML.
-  private func keyPath(_ key: String) -> String {
+  func keyPath(_ key: String) -> String {
     let isName = !Self.tablesOfNames.contains(place.last ?? "")
     let written =
       isBareKey(key) ? key : isName ? ConfigurationNode.shown(key) : "\"…\""

@@ -1,6 +1,7 @@
 import Events
 import Reactive
 import StreamProtocol
+import StreamServer
 
 extension Configuration {
   /// The source of a derived stream: other streams of the configuration, its bases.
@@ -30,6 +31,7 @@ extension Configuration.Derived {
       return nil
     }
     let names = ConfigurationShape<String>.text("the name of a stream") { $0.isName(upTo: 255, with: "._-/$") }
+      .expanding(.text)
     let bases = table.values("of", names, mayBeEmpty: false) ?? []
     if bases.count > mostBases {
       table.addError("expected at most \(mostBases) streams, got \(bases.count)", at: "of")
@@ -89,7 +91,7 @@ extension ConfigurationTable {
 
   /// The value of `key` as JSON; `nil` after recording an error.
   private func json(_ key: String) -> String? {
-    value(key, ConfigurationShape { node throws(Expected) in try node.json() })
+    value(key, ConfigurationShape { node throws(Expected) in try node.json() }.expanding(.text))
   }
 }
 
@@ -130,28 +132,28 @@ extension ConfigurationNode {
   }
 }
 
-extension [Configuration.Stream] {
-  /// The errors in the bases of derived streams, in the order of the streams: names without a stream, cycles, and chains
-  /// that are too long.
-  /// - Parameter names: the names of all streams, including streams with errors.
+extension Configuration {
+  /// The errors in the bases of derived streams, in the order of the streams, then of the templates: names without a stream,
+  /// cycles, and chains that are too long. A base that a template makes counts as that template.
+  /// - Parameter names: the names of all streams and templates, including those with errors.
   func baseErrors(among names: Set<String>) -> [(stream: String, text: String)] {
-    let bases = Dictionary(map { ($0.name, $0.bases) }) { $1 }
+    let found = BaseSearch(self, names)
+    let nodes = streams.map { found.bases(of: $0) } + templates.map { found.bases(of: $0) }
+    let bases = Dictionary(nodes.map { ($0.name, $0.bases) }) { $1 }
     var errors: [(stream: String, text: String)] = []
     let (open, depths) = Self.depths(in: bases)
     var reported: Set<String> = []
-    for stream in self {
-      for base in stream.bases where !names.contains(base) {
-        errors.append((stream.name, "expected a stream of this configuration, got \(ConfigurationNode.shown(base))"))
-      }
+    for (name, _, faults) in nodes {
+      errors += faults.map { (name, $0) }
       let longest = Configuration.Derived.longestChain
-      if depths[stream.name] == longest + 1 {
-        errors.append((stream.name, "expected at most \(longest) streams that are made of each other, got more"))
+      if depths[name] == longest + 1 {
+        errors.append((name, "expected at most \(longest) streams that are made of each other, got more"))
       }
-      guard open.contains(stream.name), !reported.contains(stream.name),
-        let cycle = Self.cycle(from: stream.name, in: bases)
-      else { continue }
+      guard open.contains(name), !reported.contains(name), let cycle = Self.cycle(from: name, in: bases) else {
+        continue
+      }
       reported.formUnion(cycle)
-      errors.append((stream.name, "expected no cycle, got \(cycle.joined(separator: " of "))"))
+      errors.append((name, "expected no cycle, got \(cycle.joined(separator: " of "))"))
     }
     return errors
   }
@@ -198,7 +200,61 @@ extension [Configuration.Stream] {
     }
     return nil
   }
+}
 
+/// Finds the streams and templates that bases are.
+private struct BaseSearch {
+  /// A stream or a template, the ones that it is made of, and a sentence for each base that there is not.
+  typealias Bases = (name: String, bases: [String], faults: [String])
+
+  private let names: Set<String>
+  private let templates: NameTemplates
+  /// Whether a template is missing, because it has errors. It may make what seems to be missing.
+  private let isIncomplete: Bool
+
+  init(_ configuration: Configuration, _ names: Set<String>) {
+    self.names = names
+    templates = NameTemplates(configuration.templates.map(\.name))
+    isIncomplete = names.count { $0.contains("{") } > configuration.templates.count
+  }
+
+  func bases(of stream: Configuration.Stream) -> Bases { bases(of: stream.name, stream.bases.map { ($0, "") }) }
+
+  func bases(of template: Configuration.Template) -> Bases {
+    var bases: [(String, String)] = []
+    for probe in template.probes {
+      for base in probe.bases where !bases.contains(where: { $0.0 == base }) {
+        let isFixed = template.probes.allSatisfy { $0.bases.contains(base) }
+        bases.append((base, isFixed ? "" : probe.values.end))
+      }
+    }
+    var found = self.bases(of: template.name.text, bases)
+    // One value shows what is wrong.
+    found.faults = Array(found.faults.prefix(1))
+    return found
+  }
+
+  /// - Parameter bases: each with the end of a message about it.
+  private func bases(of name: String, _ bases: [(name: String, end: String)]) -> Bases {
+    var found: Bases = (name, [], [])
+    for base in bases {
+      if names.contains(base.name) {
+        found.bases.append(base.name)
+      } else if let template = templates.match(base.name) {
+        found.bases.append(templates.templates[template.index].text)
+      } else if !isIncomplete {
+        let rule = templates.rule(brokenBy: base.name).map { index, sentence in
+          ", and in \(ConfigurationNode.shown(templates.templates[index].text)) \(sentence)"
+        }
+        found.faults.append(
+          "expected a stream of this configuration, got \(ConfigurationNode.shown(base.name))\(rule ?? "")\(base.end)")
+      }
+    }
+    return found
+  }
+}
+
+extension [Configuration.Stream] {
   /// The streams in an order in which bases come before the streams that are derived from them.
   var basesFirst: [Configuration.Stream] {
     var (ordered, rest) = ([Configuration.Stream](), self)

@@ -33,7 +33,7 @@ extension Configuration.Exec: SourceTable {
 
   static let keys: [ConfigurationKey<Self>] = [
     .init(["command"], \.command) { $1 = $0.complete(readCommand($0)) ?? [] },
-    .init("environment", \.environment, names: .variableName, texts: .textWithoutNUL),
+    .init("environment", \.environment, names: .variableName, texts: .textWithoutNUL.expanding(.text)),
     .init("every", \.every, .duration()),
     .init(["stream"], \.hasLines) { table, hasLines in
       let isNamed = table.value("stream", .text("\"lines\"") { $0 == "lines" }) != nil
@@ -71,7 +71,7 @@ extension Configuration.Exec: SourceTable {
       table.expected(form, at: "command", secret: true)
       return nil
     }
-    let words = table.values("command", .textWithoutNUL, mayBeEmpty: false, secret: true)
+    let words = table.values("command", .textWithoutNUL.expanding(.word), mayBeEmpty: false, secret: true)
     guard let program = words?.first else { return words }
     if program.isEmpty {
       table.addError("expected the name of a program first, got \"\"", at: "command")

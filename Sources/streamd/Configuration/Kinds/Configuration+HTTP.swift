@@ -138,7 +138,7 @@ extension Configuration.HTTP: SourceTable {
   ) -> String? {
     let form = "a URL such as \"\(example)\""
     table.require("url", suchAs: "url = \"\(example)\"")
-    guard let text = table.value("url", .text(form) { _ in true }) else { return nil }
+    guard let text = table.value("url", .text(form) { _ in true }.expanding(.url)) else { return nil }
     do {
       try UpstreamURL.check(text, schemes: schemes)
       return text
@@ -286,5 +286,6 @@ extension ConfigurationShape where Value == String {
 
   fileprivate static var headerValue: Self {
     text("at most 8192 bytes without control characters") { $0.utf8.count <= 8192 && !$0.hasControlCharacters }
+      .expanding(.text)
   }
 }

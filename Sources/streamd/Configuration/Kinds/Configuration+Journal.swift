@@ -69,7 +69,7 @@ extension JournalConfiguration {
 extension ConfigurationShape where Value == [String] {
   /// `FIELD=value`, or a range of priorities, which is several.
   fileprivate static var journalMatch: Self {
-    Self { node throws(Expected) in
+    let match = Self { node throws(Expected) in
       let form = "a match such as \"_SYSTEMD_UNIT=nginx.service\" or \"PRIORITY=0..4\""
       guard case .string(let text) = node.value, let end = text.utf8.firstIndex(of: UInt8(ascii: "=")),
         text.utf8.count <= 4096, !text.utf8.contains(0), isField(text[..<end])
@@ -82,6 +82,7 @@ extension ConfigurationShape where Value == [String] {
       else { throw Expected("PRIORITY= with a number from 0 to 7, or a range such as \"PRIORITY=0..4\"") }
       return (first...last).map { "PRIORITY=\($0)" }
     }
+    return match.expanding(.match)
   }
 
   /// A name of journald's: capital letters, digits and underscores, not a digit first. Two underscores are for what is

@@ -206,7 +206,7 @@ extension Configuration.Stream {
 extension ConfigurationTable {
   /// The texts that are sent after an opening.
   func messages() -> [Configuration.NamedValue.Value]? {
-    texts("send", .message, text: { .plain($0) }) { $0.credential(allowsLines: true).map { .secret($0) } }
+    texts("send", .sentMessage, text: { .plain($0) }) { $0.credential(allowsLines: true).map { .secret($0) } }
   }
 }
 
@@ -214,6 +214,8 @@ extension ConfigurationShape where Value == String {
   static var message: Self {
     text("a text of 1 to 65536 bytes") { (1...65536).contains($0.utf8.count) }
   }
+
+  static var sentMessage: Self { message.expanding(.json) }
 }
 
 extension ConfigurationShape where Value == String {

@@ -59,7 +59,7 @@ extension Configuration.WebSocket: SourceTable {
       url = table.complete(text) ?? url
     },
     .init(["send"], \.messages) { table, messages in
-      messages = table.texts("send", .message, text: { Message(text: .plain($0)) }) { readMessage($0) } ?? messages
+      messages = table.texts("send", .sentMessage, text: { Message(text: .plain($0)) }) { readMessage($0) } ?? messages
     },
     .init(["answer"], \.answers) { table, answers in
       answers =
@@ -92,7 +92,7 @@ extension Configuration.WebSocket: SourceTable {
     table.require("text")
     let after = table.value("after", .program("a jq program such as '.type == \"connection_ack\"'"))
     table.checkProgram(after, at: "after")
-    return table.secretText("text", .message, allowsLines: true).map { Message(text: $0, after: after) }
+    return table.secretText("text", .sentMessage, allowsLines: true).map { Message(text: $0, after: after) }
   }
 
   private static func readAnswer(_ table: ConfigurationTable) -> Answer? {
@@ -106,7 +106,7 @@ extension Configuration.WebSocket: SourceTable {
 
   private static func readHeartbeat(_ table: ConfigurationTable) -> Heartbeat? {
     for key in ["send", "every"] { table.require(key) }
-    let text = table.secretText("send", .message, allowsLines: true)
+    let text = table.secretText("send", .sentMessage, allowsLines: true)
     let every = table.value("every", .duration(from: .seconds(1)))
     return text.flatMap { text in every.map { Heartbeat(text: text, every: $0) } }
   }
@@ -158,6 +158,7 @@ extension Configuration.WebSocket {
     configuration.messages = messages.map { WebSocketMessage($0.text.content, after: $0.after) }
     configuration.answers = answers.map { WebSocketAnswer(to: $0.to, with: $0.with) }
     (configuration.ignored, configuration.subprotocols) = (Set(ignored), subprotocols)
+    configuration.variables = stream.variables
     configuration.decode = decode
     configuration.heartbeat = heartbeat.map { ($0.text.content, $0.every) }
     let texts = messages.map(\.text) + (heartbeat.map { [$0.text] } ?? [])
