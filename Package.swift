@@ -38,7 +38,8 @@ let optimisedInGate = Context.environment["STREAMD_OPTIMISED"] != nil ? optimise
 /// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
 let fuzzTargets = [
   "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS",
-  "PeerSource", "RSocket", "Serving", "StateRecovery", "WebSocketSource",
+  "PeerSource", "RSocket", "Serving", "StateRecovery", "Templates",
+  "WebSocketSource",
 ]
 
 let package = Package(
