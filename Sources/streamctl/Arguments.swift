@@ -18,7 +18,8 @@ struct Arguments: Equatable {
     case status(isJSON: Bool)
     case configuration(isJSON: Bool)
     case clients(isJSON: Bool)
-    case control(ControlCommand)
+    /// One after the other.
+    case control([ControlCommand])
     /// `timeout`: maximum wait for the outcome.
     case reload(process: Int32, timeout: Duration)
     case top(Top)
@@ -221,15 +222,9 @@ extension Arguments {
         throw .usage("reload requires the process id of the daemon; under systemd use systemctl reload")
       }
       return .reload(process: process, timeout: try time("--timeout", values) ?? reloadTimeout)
-    case "kick":
+    case "kick", "refresh", "make", "forget":
       try refuse(values, except: [], for: verb)
-      guard operands.count == 2, let client = UInt64(operands[1]) else {
-        throw .usage("kick requires the number of a client, which streamctl clients shows")
-      }
-      return .control(.kick(client: client))
-    case "refresh":
-      try refuse(values, except: [], for: verb)
-      return .control(.refresh(stream: try name(operands)))
+      return .control(try control(operands))
     case "get":
       try refuse(values, except: ["--format", "--key", "--max-event", "--timeout"], for: verb)
       let format: OutputFormat? = try choice("--format", values)
@@ -250,6 +245,20 @@ extension Arguments {
         for: verb)
       return .subscribe(try subscription(operands, values, conditions))
     default: throw unknown(verb)
+    }
+  }
+
+  private static func control(_ operands: [String]) throws(Stop) -> [ControlCommand] {
+    switch operands[0] {
+    case "kick":
+      guard operands.count == 2, let client = UInt64(operands[1]) else {
+        throw .usage("kick requires the number of a client, which streamctl clients shows")
+      }
+      return [.kick(client: client)]
+    case "refresh": return [.refresh(stream: try name(operands))]
+    case let verb:
+      guard operands.count > 1 else { throw .usage("\(verb) requires a stream's name") }
+      return operands.dropFirst().map { verb == "make" ? .make(stream: $0) : .forget(stream: $0) }
     }
   }
 

@@ -5,7 +5,8 @@ enum Help {
 
     Commands:
       list [NAME...]      list the streams, one per line; only those with the names,
-                          or that a pattern such as 'sensors/*' fits (also: ls)
+                          or that a pattern such as 'sensors/*' fits (also: ls);
+                          then the templates, which make streams for clients
       sub NAME...         print the events of a stream as they arrive, until it
                           ends; of several streams, or of those that a pattern such
                           as 'sensors/*' fits, now or later, with the name and a tab
@@ -24,6 +25,10 @@ enum Help {
       refresh NAME        make the source of a stream ask its upstream now, if a
                           subscriber wants an event and the server has not asked for
                           a pause
+      make NAME...        make streams of templates of the configuration; a subscriber
+                          and a published event make them, too
+      forget NAME...      end streams of templates, with their events; for who made
+                          the stream, who may publish to it, and root
       reload PID          make the daemon that is this process reload its
                           configuration; exit with code 78 if it has errors
       top                 show the rates of the streams once a second; on a terminal

@@ -19,9 +19,12 @@ enum Program {
     case .listJSON: try printValue(of: "$streams", arguments, .data)
     case .list(let listing):
       let session = try Session(arguments)
-      let streams = try catalogue(session).selected(by: listing)
+      let streams = try catalogue(session)
+      let templates = try TemplateListing(session.optionalValue(of: "$templates"))
+      let selected = try streams.selected(by: listing, besides: templates)
       let event = try session.value(of: "$stats")
-      try Output.print(streams.text(StatisticsSnapshot(event), at: event.time, isLong: listing.isLong))
+      let table = try selected.text(StatisticsSnapshot(event), at: event.time, isLong: listing.isLong)
+      try Output.print(table + templates.selected(by: listing).text)
     case .status(isJSON: true): try printValue(of: "$stats", arguments, .data)
     case .status:
       let session = try Session(arguments)
@@ -38,7 +41,7 @@ enum Program {
     case .clients:
       let event = try Session(arguments).value(of: "$clients")
       try Output.print(ClientTable(json: event.data).text(at: event.time))
-    case .control(let command): try Session(arguments, watchesOutput: false).perform(command)
+    case .control(let commands): try Session(arguments, watchesOutput: false).perform(commands)
     case .publish(let name, let publication):
       let session = try Session(arguments, watchesOutput: false)
       if let data = publication.data {

@@ -73,8 +73,34 @@ struct Session {
     return try response(within: timeout) { .silence(of: name, $0) }
   }
 
-  /// Gives the daemon a command, and returns when the command has taken effect.
-  func perform(_ command: ControlCommand) throws(Stop) {
+  /// As `value(of:)`; nil if the daemon refuses the request. A daemon of an earlier version has fewer system streams.
+  func optionalValue(of name: String) throws(Stop) -> StreamEvent? {
+    do throws(Stop) {
+      return try value(of: name)
+    } catch {
+      guard error.isRefusal, inbox.reuse(after: error) else { throw error }
+      return nil
+    }
+  }
+
+  /// Gives the daemon commands, one after the other, and returns when all have taken effect. A refusal keeps none of the
+  /// later ones from being given.
+  /// - Throws: the last refusal; messages tell the earlier ones.
+  func perform(_ commands: [ControlCommand]) throws(Stop) {
+    var refusal: Stop?
+    for command in commands {
+      do throws(Stop) {
+        try perform(command)
+      } catch {
+        if let earlier = refusal?.message { Stop.say(earlier) }
+        guard error.isRefusal, inbox.reuse(after: error) else { throw error }
+        refusal = error
+      }
+    }
+    if let refusal { throw refusal }
+  }
+
+  private func perform(_ command: ControlCommand) throws(Stop) {
     connection.perform(command).subscribe(inbox)
     _ = try response(within: Self.commandTimeout) { .unavailable("no reply from the daemon for \($0)") }
   }

@@ -8,6 +8,8 @@ struct Stop: Error, Equatable {
   let exitCode: CInt
   /// Whether no event arrived in time.
   var isSilence = false
+  /// Whether the daemon refused one request, and serves others on the connection.
+  var isRefusal = false
 
   /// The work is done, or the reader of the output has closed it.
   static let done = Stop(nil, 0)
@@ -104,6 +106,8 @@ struct Stop: Error, Equatable {
       case .failed: 70
       }
     self.init(error.description + Self.hint(on: error), code)
+    if case .rejected = error { isRefusal = true }
+    if case .invalid = error { isRefusal = true }
   }
 
   private static func isHostAndPort(_ text: String) -> Bool {

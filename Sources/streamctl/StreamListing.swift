@@ -15,10 +15,13 @@ struct StreamListing {
   }
 
   /// The streams that the options select.
-  /// - Throws: a name is none of a stream.
-  func selected(by listing: Arguments.Listing) throws(Stop) -> StreamListing {
-    if let name = listing.streams?.names.first(where: { name in !rows.contains { $0.name == name } }) {
-      throw .noStream(name, meant: nearest(to: name, among: Set(rows.map(\.name))))
+  /// - Throws: a name is none of a stream, and of no template either.
+  func selected(
+    by listing: Arguments.Listing, besides templates: TemplateListing
+  ) throws(Stop) -> StreamListing {
+    let known = Set(rows.map(\.name)).union(templates.rows.map(\.name))
+    if let name = listing.streams?.names.first(where: { !known.contains($0) }) {
+      throw .noStream(name, meant: nearest(to: name, among: known))
     }
     var selected = self
     selected.rows.removeAll { row in

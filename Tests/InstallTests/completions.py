@@ -117,7 +117,7 @@ def commands_are_offered(installation):
         (["streamctl", "get", "--"], of_get | of_all), (["streamctl", "top", "--"], of_top | of_all),
         (["streamctl", "list", "--"], of_list | of_all), (["streamctl", "pub", "x", "--"], of_pub | of_all),
         (["streamctl", "config", "--"], of_json | of_all), (["streamctl", "clients", "--"], of_json | of_all),
-        (["streamctl", "kick", "--"], of_all), (["streamctl", "check", "--"], of_check | of_all),
+        (["streamctl", "kick", "--"], of_all), (["streamctl", "forget", "--"], of_all), (["streamctl", "check", "--"], of_check | of_all),
         (["streamctl", "reload", "--"], of_reload | of_all),
         (["streamd", "--"], daemon),
     ]:
@@ -185,7 +185,7 @@ def addresses_are_one_word(installation):
 def streams_are_offered(installation):
     """completed names are the daemon's streams, for pub those that accept values, with any --socket"""
     with installation.daemon() as socket:
-        for words in (["sub"], ["get"], ["sub", "--count", "3"], ["sub", "--format", "=", "json"]):
+        for words in (["sub"], ["get"], ["forget", "clock"], ["sub", "--count", "3"], ["sub", "--format", "=", "json"]):
             expect_offer(bash, {"clock", "home/door"}, installation, "streamctl", *words, "", socket=socket)
         expect_offer(bash, {"home/door"}, installation, "streamctl", "pub", "", socket=socket)
         expect_offer(bash, {"clock"}, installation, "streamctl", "sub", "cl", socket=socket)
@@ -194,7 +194,7 @@ def streams_are_offered(installation):
         expect_offer(fish, {"clock", "home/door"}, installation, "streamctl sub ", socket=socket)
         expect_offer(fish, {"home/door"}, installation, "streamctl pub ", socket=socket)
         expect_offer(fish, {"home/door"}, installation, f"streamctl --socket {socket} get h")
-        for words in ("sub", "sub clock", "get", "get -o json", "refresh", "check --max-age=5s"):
+        for words in ("sub", "sub clock", "get", "get -o json", "refresh", "forget clock", "check --max-age=5s"):
             expect_offer(zsh, {"clock", "home/door"}, installation, f"streamctl {words} ", socket=socket)
         expect_offer(zsh, {"clock", "home/door"}, installation, f"streamctl --socket {socket} get ")
         expect_offer(zsh, {"home/door"}, installation, "streamctl pub ", socket=socket)

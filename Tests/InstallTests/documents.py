@@ -155,7 +155,10 @@ def system_streams_are_in_their_page(installation):
 def columns_are_in_their_page(installation):
     """the columns of streamctl's tables and those in its manual are the same"""
     page = source(installation, PAGES[1])
-    for heading, file in [("streamctl list", "StreamListing"), ("streamctl clients", "ClientTable"), ("streamctl top", "TopTable")]:
+    for heading, file in [
+        ("streamctl list", "StreamListing"), ("streamctl list, templates", "TemplateListing"), ("streamctl clients", "ClientTable"),
+        ("streamctl top", "TopTable"),
+    ]:
         text = (PROJECT / "Sources" / "streamctl" / f"{file}.swift").read_text()
         columns = re.findall(r'"([^"]+)"', re.search(r"let header = \[(.*?)\]", text, re.S)[1])
         part = re.search(rf"^\.Ss {heading}\n(.*?)^\.S[sh] ", page, re.M | re.S)

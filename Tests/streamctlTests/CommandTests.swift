@@ -130,7 +130,7 @@ import Testing
       (64, "sub a --on-lag wait"), (64, "get a --no-reconnect"), (64, "get a --timeout 5"), (64, "get a --timeout 0s"),
       (64, "list --timeout 5s"), (64, "config a"), (64, "reload"), (64, "reload 0"), (64, "reload -- -1"),
       (64, "reload 1x"),
-      (64, "reload 1 2"), (64, "reload 1 --json"),
+      (64, "reload 1 2"), (64, "reload 1 --json"), (64, "make"), (64, "forget"), (64, "make a --json"),
       (64, "sub a --where"), (64, "sub a --where a=1"), (64, "sub a --where /a==1"), (64, "sub a --where /a!=1"),
       (64, "sub a --where !/a=1"), (64, "sub a --where /a>x"), (64, "sub a --where {\"/a\":[]}"),
       (64, "sub a --where /a=1 --where /a=2"), (64, "get a --where /a=1"), (64, "get a --marker"),
@@ -350,6 +350,8 @@ import Testing
       """#
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, let name, _) = event else { return }
+      // A daemon of an earlier version has no such stream.
+      guard name != "$templates" else { return peer.machine.sendError(id, .rejected, "no stream named \"$templates\"") }
       peer.send(name == "$stats" ? stats : streams, on: id, isComplete: true)
     }) { server in
       let list = try Command(["--socket", server.path, "list"])
@@ -411,6 +413,8 @@ import Testing
     let stats = #"{"version":"1.2.3","fleet":"not connected: no route","connections":3}"#
     try await ScriptedServer.run(script: { peer, event in
       guard case .request(let id, _, _, let name, _) = event else { return }
+      // A daemon of an earlier version has no such stream.
+      guard name != "$templates" else { return peer.machine.sendError(id, .rejected, "no stream named \"$templates\"") }
       peer.send(name == "$stats" ? stats : streams, on: id, isComplete: true)
     }) { server in
       let list = try Command(["--socket", server.path, "list", "--long"])

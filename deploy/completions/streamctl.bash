@@ -3,7 +3,7 @@
 # Names of all streams, or of those with source $1. Empty, without an error, if no daemon replies at once.
 _streamctl_names() {
   timeout 1 streamctl "${socket[@]}" list 2>/dev/null </dev/null |
-    awk -v source="${1-}" 'NR > 1 && (source == "" || $3 == source) { print $1 }'
+    awk -v source="${1-}" '!NF { exit } NR > 1 && (source == "" || $3 == source) { print $1 }'
 }
 
 _streamctl() {
@@ -71,8 +71,8 @@ _streamctl() {
         top:-*) offered='--count --json --sort --socket --token-file' ;;
         :-*) offered='--socket --token-file --help --version' ;;
         *:-*) offered='--socket --token-file' ;;
-        :*) offered='list sub get pub status config clients kick refresh reload top check' ;;
-        sub:*) offered=$(_streamctl_names) ;;
+        :*) offered='list sub get pub status config clients kick refresh make forget reload top check' ;;
+        sub:* | forget:*) offered=$(_streamctl_names) ;;
         get:* | check:* | refresh:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
         pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;
         reload:*) if [[ ! $name ]]; then offered=$(pidof streamd 2>/dev/null); fi ;;

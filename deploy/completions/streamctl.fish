@@ -12,7 +12,7 @@ function __streamctl_names
         end
     end
     timeout 1 streamctl $socket list 2>/dev/null </dev/null |
-        awk -v source="$argv[1]" 'NR > 1 && (source == "" || $3 == source) { print $1 }'
+        awk -v source="$argv[1]" '!NF { exit } NR > 1 && (source == "" || $3 == source) { print $1 }'
 end
 
 # The operands so far: the command and its arguments.
@@ -52,10 +52,12 @@ complete -c streamctl -n __streamctl_wants_command -a config -d 'Print the confi
 complete -c streamctl -n __streamctl_wants_command -a clients -d 'List the clients and their subscriptions'
 complete -c streamctl -n __streamctl_wants_command -a kick -d 'End the connection of a client'
 complete -c streamctl -n __streamctl_wants_command -a refresh -d 'Make a source ask its upstream now'
+complete -c streamctl -n __streamctl_wants_command -a make -d 'Make streams of templates'
+complete -c streamctl -n __streamctl_wants_command -a forget -d 'End streams of templates'
 complete -c streamctl -n __streamctl_wants_command -a reload -d 'Make the daemon reload its configuration'
 complete -c streamctl -n __streamctl_wants_command -a top -d 'Show the rates of the streams'
 complete -c streamctl -n __streamctl_wants_command -a check -d 'Print whether a stream is fresh, for monitoring'
-complete -c streamctl -n '__streamctl_is sub' -a '(__streamctl_names)'
+complete -c streamctl -n '__streamctl_is sub forget' -a '(__streamctl_names)'
 complete -c streamctl -n '__streamctl_wants_name get check refresh' -a '(__streamctl_names)'
 complete -c streamctl -n '__streamctl_wants_name pub' -a '(__streamctl_names publish)'
 complete -c streamctl -n '__streamctl_wants_name reload' -a '(pidof streamd 2>/dev/null | string split " ")'

@@ -6,7 +6,7 @@ _streamctl_names() {
   local -a socket names
   if [[ -n ${opt_args[--socket]} ]]; then socket=(--socket ${(Q)opt_args[--socket]}); fi
   names=(${(f)"$(timeout 1 streamctl $socket list 2>/dev/null </dev/null |
-    awk -v source="$1" 'NR > 1 && (source == "" || $3 == source) { print $1 }')"})
+    awk -v source="$1" '!NF { exit } NR > 1 && (source == "" || $3 == source) { print $1 }')"})
   compadd -a names
 }
 
@@ -24,6 +24,8 @@ _streamctl() {
     'clients:list the clients and their subscriptions'
     'kick:end the connection of a client'
     'refresh:make a source ask its upstream now'
+    'make:make streams of templates'
+    'forget:end streams of templates'
     'reload:make the daemon reload its configuration'
     'top:show the rates of the streams'
     'check:print whether a stream is fresh, for monitoring'
@@ -32,7 +34,7 @@ _streamctl() {
     '--socket=[the socket of the daemon]:socket:_files'
     '--token-file=[the file with the token]:file:_files'
   )
-  case ${words[(r)(list|sub|get|pub|status|config|clients|kick|refresh|reload|top|check)]} in
+  case ${words[(r)(list|sub|get|pub|status|config|clients|kick|refresh|make|forget|reload|top|check)]} in
     sub)
       options+=(
         '--credit=[events to request at a time]:number: '
@@ -88,10 +90,10 @@ _streamctl() {
   case $state in
     command) _describe command commands && ret=0 ;;
     name)
-      # The command and its arguments up to the cursor; only sub accepts several names.
-      if (($#line > 2)) && [[ $line[1] != sub ]]; then return 1; fi
+      # The command and its arguments up to the cursor; these accept several names.
+      if (($#line > 2)) && [[ $line[1] != (sub|forget) ]]; then return 1; fi
       case $line[1] in
-        sub | get | check | refresh) _streamctl_names '' && ret=0 ;;
+        sub | get | check | refresh | forget) _streamctl_names '' && ret=0 ;;
         pub) _streamctl_names publish && ret=0 ;;
         reload) compadd $(pidof streamd 2>/dev/null) && ret=0 ;;
       esac
