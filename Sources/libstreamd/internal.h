@@ -2,7 +2,7 @@
  *
  * A connection (struct sdm) has a socket, a table of requests, and unsent bytes. connection.c and descriptors.c are the only files
  * that make system calls on the socket; protocol.c turns received bytes into calls of the requests (subscription.c, publisher.c,
- * get.c, mapped.c), which append frames to the output. So the protocol runs without a socket: see fuzz.c. The memory of a map is
+ * get.c, command.c, mapped.c), which append frames to the output. So the protocol runs without a socket: see fuzz.c. The memory of a map is
  * apart from both (region.c).
  *
  * A request is in one phase. A loss of the connection makes `open` requests `ready` again if they can resume, and ends the
@@ -140,7 +140,7 @@ int reason_of_last_release(uint32_t code, const char *sentence);
 uint32_t request_of_last_release(const char *sentence); /* that SDM_REASON_REQUEST_TOO_LARGE names */
 
 /* --- requests --- */
-enum kind { SUBSCRIPTION, PUBLISHER, GET, MAP, DEMAND }; /* the last two are parts of an sdm_mapped */
+enum kind { SUBSCRIPTION, PUBLISHER, GET, COMMAND, MAP, DEMAND }; /* the last two are parts of an sdm_mapped */
 enum phase {
   IDLE,  /* nothing to send yet; can become: ready, ended */
   READY, /* to be sent when the connection is there, at or after retry_at; can become: open, ended */
@@ -261,6 +261,18 @@ struct get {
 };
 const char *get_payload(struct get *g, const uint8_t *metadata, size_t metadata_size, const uint8_t *data, size_t size);
 void get_send(struct get *g);
+
+/* --- command.c --- */
+struct sdm_command {
+  struct request r;
+  char *json;
+  bool is_forget;
+  bool was_sent, repeats; /* ever; the present request is not the first one */
+  bool is_done;           /* it has taken effect */
+};
+void command_send(sdm_command *k);
+void command_complete(sdm_command *k);
+bool command_is_done_by(const sdm_command *k, const struct failure *f); /* whether this refusal shows that it has taken effect */
 
 /* --- reply.c --- */
 struct reply {

@@ -22,7 +22,7 @@ int request_init(struct request *r, sdm *c, enum kind kind, const char *stream) 
   if (r->previous) r->previous->next = r;
   else c->requests = r;
   c->last_request = r;
-  if (kind == SUBSCRIPTION || kind == PUBLISHER) c->references++; /* a get is the connection's own, and a map has one reference */
+  if (kind == SUBSCRIPTION || kind == PUBLISHER || kind == COMMAND) c->references++; /* a get is the connection's own, and a map has one reference */
   return 0;
 }
 
@@ -106,6 +106,7 @@ static const char *deliver(struct request *r, const uint8_t *metadata, size_t me
     case SUBSCRIPTION: return subscription_payload((sdm_subscription *)r, metadata, metadata_size, data, size);
     case PUBLISHER: return publisher_payload((sdm_publisher *)r, data, size);
     case GET: return get_payload((struct get *)r, metadata, metadata_size, data, size);
+    case COMMAND: command_complete((sdm_command *)r); break;
     case MAP: map_reply(mapped_of(r), data, size); break;
     case DEMAND: return "the demand of a map has got an event";
   }
@@ -118,6 +119,7 @@ static void complete(struct request *r) {
     case SUBSCRIPTION: subscription_complete((sdm_subscription *)r); break;
     case PUBLISHER: publisher_complete((sdm_publisher *)r); break;
     case GET: request_end(r, -ENODATA, "the stream has ended without an event"); break;
+    case COMMAND: command_complete((sdm_command *)r); break;
     case MAP: case DEMAND: request_end(r, -ENODATA, "the stream has ended"); break;
   }
 }
@@ -128,6 +130,7 @@ static const char *gather(struct request *r, const struct frame *f) {
   if (!r->has_fragments && r->kind == SUBSCRIPTION && !((sdm_subscription *)r)->open)
     return "the daemon has sent more events than were requested";
   if (r->kind == MAP || r->kind == DEMAND) return "a map has got a fragment";
+  if (r->kind == COMMAND) return "a command has got a fragment";
   if (f->metadata_size && so_far > r->fragment_metadata) return "a fragment has metadata after data";
   if (so_far + more > EVENT_LIMIT) return "an event has more than 64 MiB";
   if (r->c->fragment_bytes + more > FRAGMENTS_LIMIT) return "too many bytes of partial events";
@@ -190,17 +193,21 @@ static void receive_close(sdm *c, uint32_t code, const char *sentence) {
 
 static bool can_resume(struct request *r);
 
-/* A request for one value is made again where others restore the connection. */
-static void get_error(struct request *get, const struct failure *f) {
+/* A request for one value and a command are made again where others restore the connection. */
+static void response_error(struct request *one, const struct failure *f) {
   bool resumes = false;
-  for (struct request *r = get->c->requests; r; r = r->next) resumes |= can_resume(r);
-  if (!resumes || f->code != 0x203 || retry_of(f->reason) == NEVER) {
-    request_fail(get, f);
+  for (struct request *r = one->c->requests; r; r = r->next) resumes |= can_resume(r);
+  if (one->kind == COMMAND && command_is_done_by((sdm_command *)one, f)) {
+    command_complete((sdm_command *)one);
     return;
   }
-  request_closed(get);
-  get->phase = READY;
-  get->retry_at = now_usec() + 100000;
+  if (!resumes || f->code != 0x203 || retry_of(f->reason) == NEVER) {
+    request_fail(one, f);
+    return;
+  }
+  request_closed(one);
+  one->phase = READY;
+  one->retry_at = now_usec() + 100000;
 }
 
 /* An ERROR for the connection is the last frame that is read. */
@@ -217,7 +224,7 @@ static void receive_error(sdm *c, const struct frame *f) {
   switch (r->kind) {
     case SUBSCRIPTION: subscription_error((sdm_subscription *)r, &failure); break;
     case PUBLISHER: publisher_error((sdm_publisher *)r, &failure); break;
-    case GET: get_error(r, &failure); break;
+    case GET: case COMMAND: response_error(r, &failure); break;
     case MAP: map_error(mapped_of(r), &failure); break;
     case DEMAND: demand_error(mapped_of(r), &failure); break;
   }
@@ -285,6 +292,7 @@ void protocol_send(sdm *c) {
       case SUBSCRIPTION: subscription_grant((sdm_subscription *)r); break;
       case PUBLISHER: publisher_send((sdm_publisher *)r); break;
       case GET: if (r->phase == READY) get_send((struct get *)r); break;
+      case COMMAND: if (r->phase == READY) command_send((sdm_command *)r); break;
       case MAP: if (r->phase == READY) map_send(mapped_of(r)); break;
       case DEMAND: demand_send(mapped_of(r)); break;
     }
@@ -329,7 +337,7 @@ void protocol_lost(sdm *c, const char *reason) {
   note_end(c, reason);
   for (struct request *r = c->requests; r; r = r->next) {
     if (r->phase == ENDED) continue;
-    if (r->kind == GET) {
+    if (r->kind == GET || r->kind == COMMAND) {
       request_closed(r);
       r->phase = READY;
     } else if (!can_resume(r)) {

@@ -1,4 +1,4 @@
-/* streamd.h: subscribe to, read, map and publish the streams of streamd(8). C11 and C++; link with -lstreamd (pkg-config streamd).
+/* streamd.h: subscribe to, read, map, publish and make the streams of streamd(8). C11 and C++; link with -lstreamd (pkg-config streamd).
  *
  * Errors. A function that returns int returns 0 or more, or a negative errno; sdm_error() then has one sentence, the daemon's if it gave one,
  * and sdm_reason() its reason as a number, for programs: sentences may change.
@@ -36,6 +36,7 @@ typedef struct sdm sdm;                           /* a connection */
 typedef struct sdm_subscription sdm_subscription; /* events by the socket, at this client's credit */
 typedef struct sdm_publisher sdm_publisher;       /* values, confirmed */
 typedef struct sdm_mapped sdm_mapped;             /* events from shared memory */
+typedef struct sdm_command sdm_command;           /* a command to the daemon, and its result */
 
 typedef enum sdm_kind {
   SDM_EVENT = 0,
@@ -201,6 +202,18 @@ int sdm_confirmed(sdm_publisher *p, uint64_t *number);
 sdm_publisher *sdm_publisher_ref(sdm_publisher *p);
 sdm_publisher *sdm_publisher_unref(sdm_publisher *p);   /* does not wait: values that were not flushed may be lost */
 
+/* --- streams of templates, whose names have parameters. A subscription and a published value make such a stream as well --- */
+/* Makes the stream; one that is there stays. Does not block: sdm_command_wait() has the result. */
+int sdm_make(sdm *c, sdm_command **ret, const char *stream);
+/* Ends the stream with its events; the next request for the name makes another one. For who made it, who may publish to it, and root. */
+int sdm_forget(sdm *c, sdm_command **ret, const char *stream);
+/* 1: the command has taken effect; 0: the time is over; -EINTR; -ENOENT: no template has the name, or there is no such stream; -EACCES;
+ * -EOPNOTSUPP: a configured stream, or one of which another is made; -EDQUOT: all streams that this user may have are in use; -EIO: it could
+ * not be made. Asks again after a loss if c reconnects; a stream that is not there then counts as forgotten. */
+int sdm_command_wait(sdm_command *k, uint64_t usec);
+sdm_command *sdm_command_ref(sdm_command *k);
+sdm_command *sdm_command_unref(sdm_command *k);   /* before the result, the command may still take effect */
+
 /* --- map: a stream with `map = true`, on a Unix socket; the layout is streamd-map.h --- */
 /* Blocks until the daemon has passed the region: -EINTR, -ETIMEDOUT; -ENOENT, -EACCES, -EOPNOTSUPP; -EINVAL for where, marker, SDM_FROM_STATE. */
 int sdm_map(sdm *c, sdm_mapped **ret, const char *stream, const sdm_options *o);
@@ -222,6 +235,7 @@ static inline void sdm_unrefp(sdm **p) { sdm_unref(*p); }
 static inline void sdm_subscription_unrefp(sdm_subscription **p) { sdm_subscription_unref(*p); }
 static inline void sdm_publisher_unrefp(sdm_publisher **p) { sdm_publisher_unref(*p); }
 static inline void sdm_mapped_unrefp(sdm_mapped **p) { sdm_mapped_unref(*p); }
+static inline void sdm_command_unrefp(sdm_command **p) { sdm_command_unref(*p); }
 #ifdef __cplusplus
 }
 #endif

@@ -17,6 +17,7 @@ struct world {
   sdm *c;
   sdm_subscription *subscriptions[SUBSCRIPTIONS];
   sdm_publisher *named, *unnamed;
+  sdm_command *command;
 };
 
 /* A connection that connection.c believes to be made; what it sends goes nowhere. */
@@ -64,6 +65,7 @@ static void make(struct world *w) {
   HOLDS(g && request_init(&g->r, w->c, GET, "quotes") == 0);
   g->r.phase = READY;
   w->c->get = g;
+  HOLDS(sdm_forget(w->c, &w->command, "quotes") == 0); /* 15 */
   protocol_send(w->c);
 }
 
@@ -123,6 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (int i = 0; i < SUBSCRIPTIONS; i++) sdm_subscription_unref(w.subscriptions[i]);
   sdm_publisher_unref(w.named);
   sdm_publisher_unref(w.unnamed);
+  sdm_command_unref(w.command);
   sdm_unref(w.c);
   return 0;
 }

@@ -412,6 +412,12 @@ int main(int count, char **words) {
   numbers();
   room();
   first_values();
+  command_results();
+  command_arguments();
+  command_given_up();
+  command_over_loss();
+  command_over_restart();
+  command_without_connection();
   publisher_survives();
   reasons_of_ends();
   reasons_of_closes();

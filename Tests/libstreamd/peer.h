@@ -33,6 +33,14 @@ void numbers(void);
 void room(void);
 void first_values(void);
 
+/* commands.c */
+void command_results(void);
+void command_arguments(void);
+void command_given_up(void);
+void command_over_loss(void);
+void command_over_restart(void);
+void command_without_connection(void);
+
 /* reasons.c */
 void publisher_survives(void);
 void reasons_of_ends(void);
