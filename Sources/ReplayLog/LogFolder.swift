@@ -193,12 +193,43 @@ import Synchronization
 
   /// The first id of a stream whose log is gone: the time in microseconds, or higher if an earlier log may have
   /// assigned that id. If this process has not locked the folder, the time alone.
-  public func firstID(of stream: String) -> UInt64 { max(EventLoop.wallClock(), marks?.mark(of: stream) ?? 0) }
+  /// - Parameter template: the template of the stream, whose streams have one mark together; nil: it has none.
+  public func firstID(of stream: String, template: String? = nil) -> UInt64 {
+    max(EventLoop.wallClock(), marks?.mark(of: Self.markName(of: stream, template)) ?? 0)
+  }
+
+  /// The name in the file of marks. A stream's name has no `{`.
+  private static func markName(of stream: String, _ template: String?) -> String {
+    template.map { String($0.prefix(128)) } ?? stream
+  }
 
   /// Records the stream's assigned ids from now on, independent of its log, if this process has locked the folder.
-  public func rememberIDs(of log: EventLog, _ stream: String) {
+  /// - Parameter template: as for `firstID`. Its mark rises in steps, so that few of its new streams wait for the disk.
+  public func rememberIDs(of log: EventLog, _ stream: String, template: String? = nil) {
     guard let marks else { return }
-    log.reserveIDs { marks.raise(stream, to: $0) }
+    let name = Self.markName(of: stream, template)
+    log.reserveIDs { marks.raise(name, to: template == nil ? $0 : ($0 >> Self.stepBits + 1) << Self.stepBits) }
+  }
+
+  private static let stepBits: UInt64 = 26
+
+  /// The streams whose logs are in files of the folder, as far as their heads can be read.
+  public var streamNames: [String] {
+    guard case .own(let folder) = use, let copy = unsafe fdopendir(openat(folder, ".", O_RDONLY | O_CLOEXEC)) else {
+      return []
+    }
+    defer { unsafe closedir(copy) }
+    var names: [String] = []
+    while let entry = unsafe readdir(copy) {
+      let file = unsafe withUnsafePointer(to: &entry.pointee.d_name) {
+        unsafe $0.withMemoryRebound(to: CChar.self, capacity: 256) { unsafe String(cString: $0) }
+      }
+      guard file.hasSuffix(".log"), let name = LogLayout.streamName(of: file, in: folder),
+        Self.fileName(for: name) == file
+      else { continue }
+      names.append(name)
+    }
+    return names.sorted()
   }
 
   /// Records the next id of a stream that has become inactive.

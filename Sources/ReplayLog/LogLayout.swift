@@ -239,6 +239,19 @@ import Synchronization
     return unsafe crc32c(header, headerBytes)
   }
 
+  /// The name of the stream whose log a file has, as its head says, of whatever version it is.
+  /// - Returns: nil if the file cannot be read, or is no log.
+  static func streamName(of file: String, in folder: CInt) -> String? {
+    let descriptor = unsafe openat(folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var header = [UInt8](repeating: 0, count: nameOffset + 256)
+    guard unsafe pread(descriptor, &header, header.count, 0) == header.count,
+      unsafe header.withUnsafeBytes({ unsafe $0.loadUnaligned(as: UInt64.self) }) == magic
+    else { return nil }
+    return String(validating: header[(nameOffset + 1)...].prefix(Int(header[nameOffset])), as: UTF8.self)
+  }
+
   private func headerChecksum() -> UInt32 {
     var parts = unsafe Array(bytes[..<32])
     unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]

@@ -82,15 +82,18 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
   package var map: Map?
   /// Whether its events are on disk; absent for a stream whose events are not meant to be.
   package var onDisk: Bool?
+  /// The name of the template that has made it, with its expressions; absent for a configured stream.
+  package var template: String?
 
   package init(
     name: String, description: String? = nil, type: String? = nil, source: String? = nil, state: String? = nil,
     message: String? = nil, errors: UInt64? = nil, malformed: UInt64? = nil, missed: UInt64? = nil,
     subscribers: Int? = nil, lastID: UInt64? = nil,
     keys: Int? = nil, key: String? = nil, tombstone: String? = nil, incompleteSince: UInt64? = nil,
-    staleSince: UInt64? = nil, expectEvery: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil, onDisk: Bool? = nil
+    staleSince: UInt64? = nil, expectEvery: UInt64? = nil, fleet: Fleet? = nil, map: Map? = nil, onDisk: Bool? = nil,
+    template: String? = nil
   ) {
-    (self.map, self.onDisk) = (map, onDisk)
+    (self.map, self.onDisk, self.template) = (map, onDisk, template)
     (self.name, self.description, self.type, self.source) = (name, description, type, source)
     (self.state, self.message, self.errors, self.malformed) = (state, message, errors, malformed)
     (self.missed, self.expectEvery) = (missed, expectEvery)
@@ -100,7 +103,7 @@ package struct CatalogueEntry: Codable, Equatable, Sendable {
 
   private enum CodingKeys: String, CodingKey {
     case name, description, type, source, state, message, errors, malformed, missed, subscribers, keys, key, tombstone
-    case fleet, map
+    case fleet, map, template
     case lastID = "last_id"
     case onDisk = "on_disk"
     case incompleteSince = "incomplete_since"

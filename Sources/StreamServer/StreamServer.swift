@@ -137,6 +137,12 @@ public final class StreamServer: Sendable {
       let streams = self?.userStreams.filter { visibility.showsEvents(of: $0) } ?? []
       return SystemRendering.json(NewestSnapshot(byStream: streams.compactMap(\.newestBeginning)))
     }
+    try addSystemStream("$templates", "The templates of streams, once a second", everyMilliseconds: 1000) {
+      [weak self] visibility in
+      let templates = self?.templates.all.filter { visibility.shows($0.terms.shownTo) } ?? []
+      let entries = templates.map(\.snapshot).sorted { $0.name < $1.name }
+      return SystemRendering.json(TemplatesSnapshot(templates: entries))
+    }
     try addSystemStream(
       "$clients", "The clients and their subscriptions, once a second", everyMilliseconds: 1000, read: .owner
     ) { [weak self] _ in
@@ -178,7 +184,7 @@ public final class StreamServer: Sendable {
       publishSource.open(
         configuration.limits, largestEvent: configuration.maximumEventBytes(in: configuration.limits))
     }
-    let use = configuration.isOfTemplate ? StreamUse(configuration.name, templates.ends) : nil
+    let use = configuration.template != nil ? StreamUse(configuration.name, templates.ends) : nil
     let stream = ServedStream(
       configuration, storage: storage, publishSource: publishSource, status: status, use: use)
     stream.setSource(source, report: report)
@@ -277,7 +283,7 @@ public final class StreamServer: Sendable {
   }
 
   /// Access to streams has changed: subscriptions to views are moved to new ones.
-  private func changeViews() {
+  func changeViews() {
     for worker in workers { worker.loop.execute { worker.changeViews() } }
   }
 

@@ -112,14 +112,13 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     try logs.lockFolder(for: configuration.streamsAndTemplates)
     let streams = RunningStreams(server, sources, journal, logs, fleet)
     self.streams = streams
-    try streams.begin(configuration.streams)
+    try streams.begin(configuration, former: connections?.saved.streams ?? [])
     if let excess = MemoryBudget.remark(on: configuration) { journal.write(.limitReached, .warning, excess) }
     if let connections { restore(connections.saved) }
     let names = try listen().joined(separator: ", ")
     startWatchdog()
     stored.store(source.files, with: manager, journal)
     journal.write(.start, .info, "streamd \(Version.current) serves \(configuration.counts) on \(names)")
-    if let remark = configuration.templateRemark { journal.write(.limitReached, .warning, remark) }
     if manager.isPresent {
       let logControl = LogControlWatch(journal, on: loop)
       logControl.settle(within: .seconds(1))

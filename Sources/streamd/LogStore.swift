@@ -259,6 +259,9 @@ final class LogStore {
         + "\(manager.storeLimit) descriptors (FileDescriptorStoreMax=): \(Self.listed(notHeld))")
   }
 
+  /// Whether `finish` has something to report.
+  var hasReports: Bool { isManagerLate || !notHeld.isEmpty || !notOnDisk.isEmpty }
+
   /// Many streams have one entry: the journal's limit would suppress theirs.
   /// - Parameter rest: where the names are that the entry leaves out.
   private func report(
@@ -279,13 +282,25 @@ final class LogStore {
   /// - Throws: `SystemError` when there is no memory for it.
   func log(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
     let kept = try findLog(of: stream)
-    use(kept.log, for: stream.name)
+    use(kept.log, for: stream)
     return kept
   }
 
-  private func use(_ log: EventLog, for stream: String) {
-    logs[stream] = log
-    folder.rememberIDs(of: log, stream)
+  private func use(_ log: EventLog, for stream: Configuration.Stream) {
+    logs[stream.name] = log
+    folder.rememberIDs(of: log, stream.name, template: stream.template)
+  }
+
+  /// The streams of which the service manager, or a file, has a log that no stream uses yet.
+  var unusedNames: [String] { (held.keys + folder.streamNames.filter { logs[$0] == nil }).sorted() }
+
+  /// Releases the log of a stream that is forgotten. Its file is removed.
+  func discard(_ stream: String) {
+    release(stored: storedNames.removeValue(forKey: stream))
+    logs[stream] = nil
+    guard let file = filed.removeValue(forKey: stream) else { return }
+    file.close()
+    folder.remove(stream)
   }
 
   /// Restores or creates a stream's log.
@@ -396,7 +411,7 @@ final class LogStore {
   /// - Throws: `SystemError` when there is no memory for it; nothing has changed then.
   func log(of stream: Configuration.Stream, insteadOf old: EventLog) throws(SystemError) -> StoredLog {
     let kept = try makeLog(of: stream, insteadOf: old)
-    use(kept.log, for: stream.name)
+    use(kept.log, for: stream)
     return kept
   }
 
@@ -498,7 +513,7 @@ final class LogStore {
 
   private func fresh(_ stream: Configuration.Stream, _ limits: EventLog.Limits) -> EventLog? {
     EventLog(
-      name: stream.name, limits: limits, firstID: folder.firstID(of: stream.name),
+      name: stream.name, limits: limits, firstID: folder.firstID(of: stream.name, template: stream.template),
       followsFleet: stream.share == .fleet)
   }
 

@@ -129,7 +129,6 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       configuration.cluster = cluster
       report(difference)
       if let excess = MemoryBudget.remark(on: new.configuration) { journal.write(.limitReached, .warning, excess) }
-      if let remark = new.configuration.templateRemark { journal.write(.limitReached, .warning, remark) }
       stored.store(new.files, with: manager, journal)
       (report.text, report.error) = (new.text, nil)
       report.restartKeys = difference.restartKeys.isEmpty ? nil : difference.restartKeys

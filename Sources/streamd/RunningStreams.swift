@@ -12,7 +12,7 @@ import Systemd
 /// Confined to one thread at a time: the main thread until the daemon serves, then `queue`.
 final class RunningStreams: @unchecked Sendable {
   /// The parts of a stream in this process, besides its configuration.
-  private struct LocalFeed {
+  struct LocalFeed {
     let reports: FeedReports
     /// The source of a stream to which clients publish; unchanged while clients are the source.
     let publishSource: PublishSource
@@ -29,13 +29,20 @@ final class RunningStreams: @unchecked Sendable {
 
   /// The queue for slow work: reading user databases and disks, writing logs.
   let queue = DispatchQueue(label: "streamd.streams")
-  private let server: StreamServer
-  private let sources: SourceThread
-  private let journal: Journal
-  private let logs: LogStore
+  let server: StreamServer
+  let sources: SourceThread
+  let journal: Journal
+  let logs: LogStore
   /// nil: no stream is shared with other hosts.
   private let fleet: FleetMember?
-  private var feeds: [String: LocalFeed] = [:]
+  var feeds: [String: LocalFeed] = [:]
+  /// The templates, by the text of their names, and the streams that they have made.
+  var templates: [String: Configuration.Template] = [:]
+  var made: [String: Configuration.Stream] = [:]
+  /// While the streams of a former process are made again: who made them.
+  var formerMakers: [String: StreamOwner]?
+  /// Whether `LogStore.finish` will be called for made streams.
+  var isReportDue = false
 
   init(
     _ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: LogStore, _ fleet: FleetMember? = nil
@@ -47,15 +54,23 @@ final class RunningStreams: @unchecked Sendable {
   var storedLogCount: Int { logs.storedCount }
 
   /// Starts the first streams.
+  ///
+  /// - Parameter former: the streams of a former process, with those who made them. Those that a template fits, and those
+  ///   whose logs are there, are made again.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
-  func begin(_ streams: [Configuration.Stream]) throws {
+  func begin(_ configuration: Configuration, former: [(name: String, maker: StreamOwner?)]) throws {
     logs.listen { [queue, weak self] loss in queue.async { [weak self] in self?.take(loss) } }
     // On the queue, so that a loss is taken after the stream was added.
     try queue.sync {
-      for stream in streams.basesFirst { try add(stream, logs.log(of: stream)) }
+      serve(configuration.templates, besides: configuration.streams)
+      for stream in configuration.streams.basesFirst {
+        makeBases(of: stream)
+        try add(stream, logs.log(of: stream))
+      }
+      makeAgain(former)
       logs.finish()
     }
-    shareStreams(streams)
+    shareStreams(configuration.streams)
   }
 
   /// On the queue, which sets the storage of all streams: the loss of a log that was replaced meanwhile is of no interest.
@@ -82,8 +97,10 @@ final class RunningStreams: @unchecked Sendable {
   }
 
   /// - Throws: `SystemError` when there is no memory for an added stream; nothing has changed then.
-  func apply(_ difference: ConfigurationDifference) throws {
+  func apply(_ configured: ConfigurationDifference) throws {
     dispatchPrecondition(condition: .onQueue(queue))
+    let remade = remade(by: configured)
+    let difference = configured.including(Array(made.values), remade)
     let displaced = logs.displaced(among: difference.streamsWithTheirLogs)
     let added = try makeLogs(of: difference.added.basesFirst)
     // For its source a held event counts as taken, and for its publisher as confirmed. The logs must have it first.
@@ -111,8 +128,14 @@ final class RunningStreams: @unchecked Sendable {
     }
     // Set before the streams change: a client with a new token would be refused otherwise.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
+    made = Dictionary(uniqueKeysWithValues: remade.map { ($0.name, $0) })
+    serve(configured.templates, besides: configured.streams)
     // Added before the others change, because a changed stream may be derived from an added one.
-    for (stream, kept) in added { try add(stream, kept) }
+    for (stream, kept) in added {
+      makeBases(of: stream)
+      try add(stream, kept)
+    }
+    for change in difference.changed { makeBases(of: change.stream) }
     // After that, because they may be among the added ones: each replaces the feed that the stream has.
     let others = renewedNames.union(displaced).subtracting(difference.changed.map(\.stream.name))
     let further = difference.streams.basesFirst.filter { others.contains($0.name) }.map {
@@ -173,7 +196,7 @@ final class RunningStreams: @unchecked Sendable {
     return made
   }
 
-  private func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
+  func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
     let feed = makeFeed(of: stream)
     try server.add(
       StreamConfiguration(stream), log: kept.log, source: upstream(of: stream, feed),

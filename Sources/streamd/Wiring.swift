@@ -27,7 +27,7 @@ extension StreamConfiguration {
       start: start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: stream.readRules, write: stream.writeRules)
-    (expectEvery, key) = (stream.expectEvery, stream.key)
+    (expectEvery, key, template) = (stream.expectEvery, stream.key, stream.template)
     (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
     let isJSON = stream.jq != nil || stream.source.section.isJSON
     jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole

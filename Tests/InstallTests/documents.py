@@ -121,7 +121,7 @@ def terms(page, heading, macro):
 
 
 def system_streams_are_in_their_page(installation):
-    """the members of $streams, $stats, $history, $newest, $clients and $config and the states of streams are those in streamd(8) and WIRE.md"""
+    """the members of $streams, $stats, $history, $newest, $templates, $clients and $config and the states of streams are those in streamd(8) and WIRE.md"""
     protocol = PROJECT / "Sources" / "StreamProtocol"
     statistics = (protocol / "StatisticsSnapshot.swift").read_text()
     stream, upstream, whole = ("enum CodingKeys" + part for part in statistics.split("private enum CodingKeys")[1:])
@@ -129,6 +129,7 @@ def system_streams_are_in_their_page(installation):
     streams = PROJECT / "Sources" / "StreamServer" / "Streams"
     served = (streams / "ServedStream+Catalogue.swift").read_text()
     one, newest = (streams / "ServedStream+Newest.swift").read_text().split("enum CodingKeys")[1:]
+    template = (streams.parent / "Templates" / "TemplatesSnapshot.swift").read_text().split("struct Template: Encodable {")[1].split("\n  }\n")[0]
     shared, entry = (protocol / "CatalogueEntry.swift").read_text().rsplit("private enum CodingKeys", 1)
     states = re.search(r"func state\(showsNames.*?\n  }\n", served, re.S)[0]
     wanted = {
@@ -139,6 +140,7 @@ def system_streams_are_in_their_page(installation):
         "$history": coding_keys("enum CodingKeys" + history)
         | {f"by_stream.{key}" for key in coding_keys("enum CodingKeys" + each)},
         "$newest": coding_keys("enum CodingKeys" + newest) | {f"by_stream.{key}" for key in coding_keys("enum CodingKeys" + one)},
+        "$templates": {"templates"} | {f"templates.{key}" for key in re.findall(r"^    let (\w+):", template, re.M)},
         "$clients": {"clients", "others"}
         | {f"clients.{key}" for key in coding_keys((protocol / "ClientsSnapshot.swift").read_text())},
         "$config": coding_keys((protocol / "ConfigurationReport.swift").read_text()),

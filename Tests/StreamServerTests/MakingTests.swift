@@ -35,7 +35,7 @@ private final class TestMaker: StreamMaker {
     let bases = values["base"].map { ["s/\($0)"] } ?? []
     for base in bases { try server.makeStream(base, for: maker) }
     var configuration = StreamConfiguration(name: name, replay: 100)
-    configuration.isOfTemplate = true
+    configuration.template = template.text
     (configuration.read, configuration.write) = rules.withLock { $0 }(values)
     do {
       if published {

@@ -339,6 +339,7 @@ final class RSocketChannels: @unchecked Sendable {  // confined to its connectio
   ) -> Bool {
     guard data.count >= LargeValue.leastByteCount, stream.refusal(ofSize: data.count) == nil else { return false }
     examined = LargeValue(data, id, to: stream, source, isUnconfirmed: isUnconfirmed, isComplete: isComplete)
+    if isExamining { stream.use?.hold() }
     return isExamining
   }
 
@@ -348,6 +349,7 @@ final class RSocketChannels: @unchecked Sendable {  // confined to its connectio
     worker.loop.assertOnLoop()
     guard examined?.examine(until: deadline) == true, var value = examined else { return }
     examined = nil
+    defer { value.stream.use?.release() }
     let id = value.id
     if let source = value.unconfirmedSource {
       do throws(PublishingObstacle) {
@@ -496,6 +498,7 @@ final class RSocketChannels: @unchecked Sendable {  // confined to its connectio
   /// Ends all channels with the connection.
   func leaveAll() {
     worker.loop.assertOnLoop()
+    examined?.stream.use?.release()
     examined = nil
     passOn()
     for channel in channels.values { channel.publication.leave() }

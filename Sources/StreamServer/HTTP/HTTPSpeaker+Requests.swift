@@ -49,7 +49,8 @@ extension HTTPSpeaker {
       case .streams(let names):
         guard names.count == 1 else { return HTTPSpeaker.readingMethods }
         let stream = worker.streams[names[0]]
-        let template = stream == nil || stream?.use != nil ? worker.templates.match(names[0])?.template : nil
+        let isOfTemplate = stream.map { $0.configuration.template != nil } ?? true
+        let template = isOfTemplate ? worker.templates.match(names[0])?.template : nil
         let takesValues = stream.map { $0.publishSource != nil } ?? template?.terms.takesValues ?? false
         return "GET, HEAD, " + (takesValues ? "POST, " : "") + (template == nil ? "" : "PUT, DELETE, ") + "OPTIONS"
       }

@@ -34,6 +34,8 @@ public struct SavedConnections: Equatable, Sendable {
   var left: [Waiting] = []
   /// The ends of the streams' ids, by name.
   var ends: [String: StreamEnd]
+  /// The counters of templates.
+  var templates: [SavedTemplate] = []
 
   init(_ connections: [SavedConnection], waiting: [Waiting] = [], ends: [String: StreamEnd] = [:]) {
     self.connections = connections

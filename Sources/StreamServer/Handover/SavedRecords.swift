@@ -34,6 +34,7 @@ extension SavedConnections: TaggedRecord {
     try fields.field(2, &ends)
     try fields.field(3, &connections)
     try fields.field(4, &left)
+    try fields.field(5, &templates)
     self.ends = Dictionary(ends.map { ($0.name, $0.end) }) { $1 }
   }
 }

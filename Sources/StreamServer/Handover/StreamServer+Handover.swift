@@ -64,6 +64,7 @@ extension StreamServer {
   private func savedConnections(of connections: [SavedConnection]) -> SavedConnections {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
+    saved.templates = templates.all.map(\.saved)
     for stream in streams.all {
       // A batch with stamps is read again from the fleet: the log's position is before it.
       let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
@@ -79,7 +80,8 @@ extension StreamServer {
       }
       saved.ends[stream.name]?.freshness = stream.savedFreshness
       saved.ends[stream.name]?.mapGeneration = stream.savedMapGeneration
-      if stream.use != nil, let maker = templates.match(stream.name)?.template.owner(of: stream.name) {
+      if stream.configuration.template != nil, let maker = templates.match(stream.name)?.template.owner(of: stream.name)
+      {
         saved.ends[stream.name]?.maker = maker.saved
       }
     }
@@ -99,6 +101,7 @@ extension StreamServer {
     counts.open.add(connections.count, ordering: .relaxed)
     // This comes before any cursor is restored.
     for (name, end) in saved.ends { streams[name]?.begin(after: end) }
+    for saved in saved.templates { templates.all.first { $0.name.text == saved.name }?.count(on: saved) }
     systemStreams.begin(at: saved.ends.mapValues(\.position))
     for values in saved.left { streams[values.stream]?.publishSource?.restoreLeft(values.events) }
     restoredEvents.withLock { $0 = saved.waiting }

@@ -30,7 +30,8 @@ extension ServedStream {
       tombstone: configuration.key?.tombstone.flatMap { JSONPaths.pointer(ofProgram: $0) },
       incompleteSince: keyedState?.incompleteness?.since, staleSince: staleSince,
       expectEvery: configuration.expectEvery.map { UInt64(max(0, $0 / .microseconds(1))) },
-      fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap, onDisk: storage.withLock { $0 }.isOnDisk)
+      fleet: fleet.map { .init($0, showsNames: showsNames) }, map: listedMap, onDisk: storage.withLock { $0 }.isOnDisk,
+      template: configuration.template)
   }
 
   /// The sentence that nothing has come for too long, for the message of the state; nil: the stream is not stale.

@@ -47,8 +47,8 @@ public struct StreamConfiguration: Sendable {
   package var key: KeyDefinition?
   /// Whether several hosts share the stream. This host may then have an event later than others.
   package var isOfFleet = false
-  /// Whether a template has made the stream.
-  package var isOfTemplate = false
+  /// The text of the name of the template that has made the stream; nil: none has.
+  package var template: String?
   /// Whether local clients may map its events. Only for a log in memory that drops events.
   package var isMapped = false
   /// Whether published values that are not JSON texts are refused. The source must not deliver such events.

@@ -17,6 +17,8 @@ enum Visibility: Hashable, Sendable {
 
   func shows(_ stream: ServedStream) -> Bool { matches(stream.access.visibleTo) }
 
+  func shows(_ rules: AccessRules) -> Bool { matches(rules.rules) }
+
   /// Whether it shows what is in the events of the stream.
   func showsEvents(of stream: ServedStream) -> Bool { matches(stream.access.readableBy) }
 
@@ -246,6 +248,8 @@ final class SystemStreams: Sendable {
   func replaceRules(_ access: [String: StreamAccess]) -> Bool {
     let dropped = state.withLock { state -> [View] in
       let (former, formerlyNamed) = (state.access, state.named)
+      // Templates stay; no stream has a name with a brace.
+      let access = access.merging(former.filter { $0.key.contains("{") }) { $1 }
       state.access = access
       state.named = access.values.reduce(into: [.anyone]) { $0.formUnion($1.visibleTo) }
       guard state.named.isSubset(of: formerlyNamed) else { return state.takeViews { _ in true } }

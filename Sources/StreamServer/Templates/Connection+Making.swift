@@ -38,7 +38,7 @@ extension Connection {
 
   /// Whether a template makes the stream with the name, or has made it.
   func isOfTemplate(_ name: String) -> Bool {
-    if let stream = worker.streams[name], stream.use == nil { return false }
+    if let stream = worker.streams[name], stream.configuration.template == nil { return false }
     return worker.templates.match(name) != nil
   }
 

@@ -35,7 +35,10 @@ extension StreamServer {
   /// Serves these templates from now on, in place of the former ones. Called before clients are served, and then on the
   /// maker's queue. A stream that another template fits now belongs to that one. The caller changes the streams whose
   /// template has changed, and removes those that no template fits.
-  package func setTemplates(_ templates: [StreamTemplate], maker: some StreamMaker) {
+  /// - Parameter configured: names that are not those of templates, although one fits.
+  package func setTemplates(
+    _ templates: [StreamTemplate], besides configured: Set<String> = [], maker: some StreamMaker
+  ) {
     let former = self.templates.all
     let known = Dictionary(uniqueKeysWithValues: former.map { ($0.name.text, $0) })
     self.templates.noteEnds(streams)
@@ -47,13 +50,20 @@ extension StreamServer {
       })
     for template in former {
       for name in template.streamNames {
-        let present = self.templates.match(name)?.template
+        let present = configured.contains(name) ? nil : self.templates.match(name)?.template
         guard present !== template else { continue }
         let owner = template.owner(of: name)
         template.withStreams { $0.remove(name) }
         present?.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
         if present == nil { setBases([], of: name) }
       }
+    }
+    for template in former where self.templates.all.allSatisfy({ $0 !== template }) {
+      systemStreams.remove(template.name.text)
+    }
+    for terms in templates {
+      let access = StreamAccess(readableBy: [], visibleTo: terms.shownTo.rules)
+      if systemStreams.add(access, of: terms.name.text) { changeViews() }
     }
     making.withLock { making in if making == nil { making = Making(maker: maker) } }
     noteEndsFromNowOn(on: maker.queue)

@@ -18,6 +18,8 @@ package struct StreamTemplate: Sendable {
   package var type: String
   /// Whether clients publish to its streams.
   package var takesValues: Bool
+  /// The clients that see the template in `$templates`: those that may have a stream of it.
+  package var shownTo: AccessRules
   /// Whether `access` may wait, for example for a name service. It is called on the maker's queue then, else on event loops.
   package var accessWaits: Bool
   /// The clients that may read a stream with these values, and those that may publish to it. Called from any thread.
@@ -26,12 +28,14 @@ package struct StreamTemplate: Sendable {
   /// The defaults of the daemon's configuration file.
   package init(
     _ name: NameTemplate, limit: Int = 1000, forgetTime: Duration? = .seconds(600), source: String = "publisher",
-    type: String = "application/json", takesValues: Bool = false, accessWaits: Bool = false,
+    type: String = "application/json", takesValues: Bool = false, shownTo: AccessRules = AccessRules(),
+    accessWaits: Bool = false,
     access: @escaping @Sendable (NameValues) -> (read: AccessRules, write: AccessRules) = { _ in (AccessRules(), .owner)
     }
   ) {
     (self.name, self.limit, self.forgetTime, self.source) = (name, limit, forgetTime, source)
-    (self.type, self.takesValues, self.accessWaits, self.access) = (type, takesValues, accessWaits, access)
+    (self.type, self.takesValues, self.shownTo) = (type, takesValues, shownTo)
+    (self.accessWaits, self.access) = (accessWaits, access)
   }
 }
 

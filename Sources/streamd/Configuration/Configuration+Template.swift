@@ -131,11 +131,6 @@ extension Configuration {
     let streams = counted(streams.count, "stream")
     return templates.isEmpty ? streams : "\(streams), \(counted(templates.count, "template"))"
   }
-
-  /// The warning that no stream is made of the templates; nil: there are none.
-  var templateRemark: String? {
-    templates.isEmpty ? nil : "\(counted(templates.count, "template")) checked, of which no stream is made yet"
-  }
 }
 
 extension [Configuration.Template] {

@@ -1,0 +1,123 @@
+import Dispatch
+import StreamServer
+import Systemd
+
+// Streams of templates. All of this runs on the queue.
+
+extension RunningStreams: StreamMaker {
+  func make(
+    _ name: String, of template: NameTemplate, _ values: NameValues, for maker: StreamOwner?
+  ) throws(StreamFailure) -> [String] {
+    dispatchPrecondition(condition: .onQueue(queue))
+    guard let configured = templates[template.text] else {
+      throw StreamFailure("\"\(name)\" is made by no template any more")
+    }
+    let stream: Configuration.Stream
+    do {
+      stream = try configured.stream(values)
+    } catch {
+      // What a value makes of the configuration concerns the operator only.
+      journal.write(.stateLost, .warning, "not made: \(error)", .stream(name), .template(template.text))
+      throw StreamFailure("\"\(name)\" cannot be made: its configuration is not valid with this name")
+    }
+    for base in stream.bases {
+      if let formerMakers {
+        try server.restoreStream(base, of: formerMakers[base])
+      } else {
+        try server.makeStream(base, for: maker)
+      }
+    }
+    do {
+      let kept = try logs.log(of: stream)
+      logs.secure()
+      try add(stream, kept)
+      reportLogs()
+    } catch {
+      logs.discard(name)
+      throw StreamFailure("\"\(name)\" cannot be made: \(error)")
+    }
+    made[name] = stream
+    return stream.bases
+  }
+
+  func forget(_ names: [String]) {
+    dispatchPrecondition(condition: .onQueue(queue))
+    let holds = names.compactMap { feeds[$0]?.hold }
+    for name in names {
+      (feeds[name], made[name]) = (nil, nil)
+      logs.discard(name)
+    }
+    sources.close(holds)
+  }
+
+  /// Reports which logs of made streams are not kept, a little later, for many streams at once.
+  private func reportLogs() {
+    guard logs.hasReports, !isReportDue, formerMakers == nil else { return }
+    isReportDue = true
+    queue.asyncAfter(deadline: .now() + .seconds(10)) { [weak self] in
+      self?.isReportDue = false
+      self?.logs.finish()
+    }
+  }
+
+  /// Serves templates from now on.
+  /// - Parameter streams: the configured streams, whose names no template has.
+  func serve(_ templates: [Configuration.Template], besides streams: [Configuration.Stream]) {
+    guard !templates.isEmpty || !self.templates.isEmpty else { return }
+    self.templates = Dictionary(uniqueKeysWithValues: templates.map { ($0.name.text, $0) })
+    server.setTemplates(templates.map { StreamTemplate($0) }, besides: Set(streams.map(\.name)), maker: self)
+  }
+
+  /// Makes the streams of templates of which a configured one is derived: they exist as long as it does.
+  func makeBases(of stream: Configuration.Stream) {
+    guard stream.template == nil, !templates.isEmpty else { return }
+    for base in stream.bases {
+      do throws(StreamFailure) {
+        try server.makeStream(base, for: nil)
+      } catch {
+        journal.write(.stateLost, .warning, error.message, .stream(stream.name))
+      }
+    }
+    server.setBases(stream.bases, of: stream.name)
+  }
+
+  /// Makes the streams of a former process again.
+  func makeAgain(_ former: [(name: String, maker: StreamOwner?)]) {
+    guard !templates.isEmpty else { return }
+    let makers = Dictionary(former.compactMap { name, maker in maker.map { (name, $0) } }) { $1 }
+    formerMakers = makers
+    defer { formerMakers = nil }
+    for name in former.map(\.name) + logs.unusedNames {
+      do throws(StreamFailure) {
+        try server.restoreStream(name, of: makers[name])
+      } catch {
+        journal.write(.stateLost, .warning, error.message, .stream(name))
+      }
+    }
+  }
+
+  /// The streams of templates as those of a new configuration make them, without those that it does not make.
+  func remade(by difference: ConfigurationDifference) -> [Configuration.Stream] {
+    let names = NameTemplates(difference.templates.map(\.name))
+    let configured = Set(difference.streams.map(\.name))
+    return made.keys.sorted().compactMap { name in
+      guard !configured.contains(name), let (index, values) = names.match(name) else { return nil }
+      do {
+        return try difference.templates[index].stream(values)
+      } catch {
+        journal.write(.stateLost, .warning, "not served any more: \(error)", .stream(name))
+        return nil
+      }
+    }
+  }
+}
+
+extension StreamTemplate {
+  init(_ template: Configuration.Template) {
+    self.init(
+      template.name, limit: template.streams, forgetTime: template.forget, source: template.sample.source.kind,
+      type: template.sample.type, takesValues: template.sample.source.section.isPublished,
+      accessWaits: template.needsLookUp
+    ) { template.accessRules($0) }
+  }
+}
