@@ -159,6 +159,11 @@ struct ConfigurationTemplateTests {
         #"test.toml:3: streams."{y}/b": expected names that no other template has, got "a/b", which "a/{x}" has, too"#
       ])
     #expect(errors(text + "\n[streams.\"a/{x}\".parameters.x]\ncharacters = \"c-z\"").isEmpty)
+    // Whichever comes first, and with expressions in any segments.
+    for (one, other) in [("{y}/b", "a/{x}"), ("{x}/a", "{y}/{z}"), ("a/{x}", "a/{y}"), ("{x}", "{y}")] {
+      let found = errors("[streams.\"\(one)\"]\npublish = true\n[streams.\"\(other)\"]\npublish = true")
+      #expect(found.count == 1 && found[0].contains("\"\(other)\": expected names that no other template has"))
+    }
   }
 
   @Test func aConfiguredNameMayFitATemplate() throws {

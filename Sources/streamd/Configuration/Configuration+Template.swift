@@ -134,10 +134,33 @@ extension Configuration {
 }
 
 extension [Configuration.Template] {
+  /// What templates that share a name have in common: the number of segments, and the first one unless it has an expression.
+  private struct Group: Hashable {
+    let segmentCount: Int
+    var first: Substring?
+
+    init(of name: String) {
+      let segments = name.split(separator: "/", omittingEmptySubsequences: false)
+      segmentCount = segments.count
+      first = segments.first.flatMap { $0.contains("{") ? nil : $0 }
+    }
+  }
+
   /// The templates with a name that an earlier one has, too, and a sentence that shows it.
   var sharedNames: [(template: String, text: String)] {
-    enumerated().compactMap { index, template in
-      for other in prefix(index) {
+    var earlier: [Group: [Element]] = [:]
+    return compactMap { template in
+      var group = Group(of: template.name.text)
+      defer { earlier[Group(of: template.name.text), default: []].append(template) }
+      var others: [Element]
+      if group.first == nil {
+        others = earlier.filter { $0.key.segmentCount == group.segmentCount }.flatMap(\.value)
+      } else {
+        others = earlier[group] ?? []
+        group.first = nil
+        others += earlier[group] ?? []
+      }
+      for other in others {
         guard let name = other.name.example(sharedWith: template.name) else { continue }
         let names = [name, other.name.text].map { ConfigurationNode.shown($0) }
         return (
