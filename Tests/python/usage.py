@@ -51,6 +51,8 @@ def blocking(since: streamd.Since, where: streamd.Where, on_lag: streamd.OnLag, 
             p.flush(1.5)
             assert_type(p.confirmed, int)
         c.publisher("s", name="name").close()
+        c.make("s/x", timeout=1)
+        c.forget("s/x")
         show(c.get("s", timeout=1))
     streamd.connect("/socket").close()
     streamd.connect("tcp:host:7878", token="secret").close()
@@ -110,6 +112,8 @@ async def asynchronous(since: streamd.Since, data: streamd.Data) -> None:
         await (await d.map("s", since=since)).close()
         assert_type(await d.get("s"), streamd.Event)
         await d.publish("s", data)
+        await d.make("s/x")
+        await d.forget("s/x")
         async with d.publisher("s", name="name") as p:
             assert_type(p, streamd.AsyncPublisher)
             await p.send(data)

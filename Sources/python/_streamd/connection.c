@@ -26,6 +26,7 @@ void close_handle(struct handle *h) {
   h->s = sdm_subscription_unref(h->s);
   h->p = sdm_publisher_unref(h->p);
   h->m = sdm_mapped_unref(h->m);
+  h->k = sdm_command_unref(h->k);
 }
 
 static void release_handle(struct connection *c, struct handle *h) {

@@ -92,7 +92,7 @@ PyMODINIT_FUNC PyInit__streamd(void) {
   PyTypeObject *reader;
   if (import_others() && (event_type = add_type(module, &event_spec, NULL)) && (connection_type = add_type(module, &connection_spec, NULL)) &&
       (reader = add_type(module, &reader_spec, NULL)) && add_type(module, &subscription_spec, reader) &&
-      add_type(module, &mapped_spec, reader) && add_type(module, &publisher_spec, NULL))
+      add_type(module, &mapped_spec, reader) && add_type(module, &publisher_spec, NULL) && add_type(module, &command_spec, NULL))
     return module;
   Py_DECREF(module);
   return NULL;

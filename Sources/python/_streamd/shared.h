@@ -1,6 +1,6 @@
 /* shared.h: what the files of the extension module streamd._streamd share. It is limited to the stable ABI of Python 3.10.
  *
- * A connection has a list of handles, one for each subscription, publisher and map made from it. Closing the connection closes them. While a
+ * A connection has a list of handles, one for each subscription, publisher, map and command made from it. Closing the connection closes them. While a
  * thread waits without the GIL, the connection is busy: calls of other threads are refused, and what they drop is released
  * after the wait, because libstreamd admits one thread at a time. */
 #ifndef STREAMD_SHARED_H
@@ -22,9 +22,10 @@
 struct reader;
 struct handle {
   struct handle *previous, *next; /* of the connection */
-  sdm_subscription *s;            /* one of the three; all are NULL after closing */
+  sdm_subscription *s;            /* one of the four; all are NULL after closing */
   sdm_publisher *p;
   sdm_mapped *m;
+  sdm_command *k;
   struct reader *reader;          /* the object of `s` or `m` */
   bool is_dropped;                /* its object is gone, and it waits to be released */
 };
@@ -74,6 +75,6 @@ bool is_readable(struct reader *self);  /* else sets an exception */
 int fetch(struct reader *reader);       /* converts what has arrived: 1, 0: nothing, a negative errno, or INT_MIN: an exception */
 bool wait_for_map(struct reader *self, uint64_t usec, int *result); /* at most a slice; result: 1, 0, -EINTR; false: an exception */
 
-/* --- mapped.c, publisher.c --- */
-extern PyType_Spec mapped_spec, publisher_spec;
+/* --- mapped.c, publisher.c, command.c --- */
+extern PyType_Spec mapped_spec, publisher_spec, command_spec;
 #endif

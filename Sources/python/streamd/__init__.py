@@ -1,4 +1,4 @@
-"""Subscribe to, read, map and publish the streams of streamd; built on libstreamd, with the GIL released in every wait.
+"""Subscribe to, read, map, publish and make the streams of streamd; built on libstreamd, with the GIL released in every wait.
 
     with streamd.connect() as c:
         for event in c.subscribe("quotes", where={"/symbol": "AAPL"}):

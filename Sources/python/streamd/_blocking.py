@@ -118,6 +118,25 @@ class Connection(_streamd.Connection):
         """With a name of 1 to 48 bytes, values are numbered, and sent again after a loss of the connection: none is lost or repeated."""
         return Publisher(self, stream, name_bytes(name))
 
+    def make(self, stream: str, *, timeout: float | None = None) -> None:
+        """Makes a stream of a template, whose name has parameters; one that is there stays. Subscribing and publishing make it, too.
+
+        NotFound: no template has the name. LimitExceeded: all streams that this user may have are in use."""
+        self._command(stream, False, timeout)
+
+    def forget(self, stream: str, *, timeout: float | None = None) -> None:
+        """Ends a stream of a template with its events; the next request for the name makes another one.
+
+        For who made it, who may publish to it, and root. NotFound: there is no such stream."""
+        self._command(stream, True, timeout)
+
+    def _command(self, stream: str, forget: bool, timeout: float | None) -> None:
+        command = _streamd.Command(self, stream, forget)
+        try:
+            command.wait(timeout)
+        finally:
+            command.close()
+
     def __enter__(self) -> Self:
         self._check()
         return self

@@ -172,7 +172,7 @@ class AsyncPublisher(_Made[_streamd.Publisher]):
 
     async def flush(self) -> None:
         """Waits until every value so far is in the stream."""
-        await self._connection._flush(self._core)
+        await self._connection._finish(self._core._is_flushed)
 
     @property
     def confirmed(self) -> int:
@@ -195,7 +195,7 @@ class AsyncConnection:
     def __init__(self, core: _streamd.Connection, loop: AbstractEventLoop, address: tuple[str | None, str | None]) -> None:
         self._core, self._loop, self._descriptor, self._address = core, loop, core.fileno(), address  # and a token
         self._maps: WeakSet[AsyncMapped] = WeakSet()
-        # Waiting tasks, with what each waits for. Those that flush also process the connection: they come first.
+        # Waiting tasks, with what each waits for. Those that also process the connection come first: they flush, or await a command.
         self._flushing: dict[Future[None], Callable[[], bool]] = {}
         self._reading: dict[Future[None], Callable[[], bool]] = {}
         loop.add_reader(self._descriptor, self._receive)
@@ -241,13 +241,28 @@ class AsyncConnection:
         core = _streamd.Publisher(self._core, stream, None)
         try:
             core._put(data)
-            await self._flush(core)
+            await self._finish(core._is_flushed)
         finally:
             core.close()
 
     def publisher(self, stream: str, *, name: str | bytes | None = None) -> AsyncPublisher:
         """See Connection.publisher()."""
         return AsyncPublisher(self, _streamd.Publisher(self._core, stream, name_bytes(name)))
+
+    async def make(self, stream: str) -> None:
+        """See Connection.make()."""
+        await self._command(stream, False)
+
+    async def forget(self, stream: str) -> None:
+        """See Connection.forget()."""
+        await self._command(stream, True)
+
+    async def _command(self, stream: str, forget: bool) -> None:
+        core = _streamd.Command(self._core, stream, forget)
+        try:
+            await self._finish(core._is_done)
+        finally:
+            core.close()
 
     async def close(self) -> None:
         """Ends the connection, and closes what was made from it."""
@@ -289,13 +304,14 @@ class AsyncConnection:
         while not is_ready():
             await self._wait(self._reading, is_ready)
 
-    async def _flush(self, core: _streamd.Publisher) -> None:
+    async def _finish(self, is_finished: Callable[[], bool]) -> None:
+        """Waits for what is_finished() begins; it processes the connection."""
         while True:
-            is_flushed = core._is_flushed()
+            is_over = is_finished()
             self._wake()  # it may have received what others wait for
-            if is_flushed:
+            if is_over:
                 return
-            await self._wait(self._flushing, core._is_flushed)
+            await self._wait(self._flushing, is_finished)
 
 
 def _is_over(is_over: Callable[[], bool]) -> bool:
