@@ -207,6 +207,19 @@ static void get(void) {
   else print_result(result, connection);
 }
 
+static void command(int (*give)(sdm *, sdm_command **, const char *)) {
+  sdm *connection = handle_of("connection")->connection;
+  sdm_command *k = NULL;
+  int result = give(connection, &k, text("stream", ""));
+  if (result == 0 && sdm_command_wait(k, number("wait") * 1000) == 0) puts("nothing");
+  else print_result(result == 0 ? sdm_command_wait(k, 0) : result, connection);
+  sdm_command_unref(k);
+}
+
+static void make(void) { command(sdm_make); }
+
+static void forget(void) { command(sdm_forget); }
+
 static void make_publisher(void) {
   handle *h = handle_of("publisher");
   h->connection = sdm_ref(handle_of("connection")->connection);
@@ -254,11 +267,11 @@ int main(void) {
     void (*run)(void);
   } commands[] = {
     {"connect", connect_to}, {"subscribe", subscribe}, {"map", map}, {"request", request}, {"next", next}, {"get", get}, {"publisher", make_publisher},
-    {"publish", publish}, {"finish", finish}, {"confirmed", confirmed}, {"close", close_handle},
+    {"publish", publish}, {"finish", finish}, {"confirmed", confirmed}, {"make", make}, {"forget", forget}, {"close", close_handle},
   };
   char *line = NULL;
   size_t room = 0;
-  puts("conformance 1 request last confirmed keepalive map token reasons");
+  puts("conformance 1 request last confirmed keepalive map token reasons commands");
   fflush(stdout);
   while (getline(&line, &room, stdin) > 0) {
     const char *verb = parse(line);

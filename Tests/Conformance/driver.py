@@ -90,6 +90,14 @@ class Driver:
     def get(self, words):
         return described(self.objects[words["connection"]].get(words["stream"].decode(), timeout=int(words["wait"]) / 1000))
 
+    def make(self, words):
+        self.objects[words["connection"]].make(words["stream"].decode(), timeout=int(words["wait"]) / 1000)
+        return "ok"
+
+    def forget(self, words):
+        self.objects[words["connection"]].forget(words["stream"].decode(), timeout=int(words["wait"]) / 1000)
+        return "ok"
+
     def publisher(self, words):
         self.objects[words["publisher"]] = self.objects[words["connection"]].publisher(words["stream"].decode(), name=words.get("name"))
         return "ok"
@@ -123,7 +131,7 @@ class Driver:
 
 def main():
     driver = Driver()
-    print("conformance 1 last confirmed keepalive map token reasons", flush=True)
+    print("conformance 1 last confirmed keepalive map token reasons commands", flush=True)
     for line in sys.stdin:
         if line.strip() == "quit":
             print("ok", flush=True)

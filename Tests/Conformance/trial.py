@@ -69,6 +69,18 @@ read = ["uid:{stranger}"]
 [streams.guarded]
 publish = true
 write = ["uid:{stranger}"]
+
+[streams."rooms/{{room}}"]
+publish = true
+
+[streams."few/{{x}}"]
+publish = true
+streams = 1
+
+[streams."closed/{{x}}"]
+publish = true
+read = ["uid:{stranger}"]
+write = ["uid:{stranger}"]
 """
 # If the daemon has maps. `shared` has room for few events, and `roomy` for many.
 MAPPED_STREAMS = """
@@ -417,6 +429,10 @@ class Trial:
         connection = connection or self.connect()
         self.driver.ask("publisher", publisher=number, connection=connection, stream=stream, **words).must_be("ok")
         return Sender(self.driver, number)
+
+    def give(self, verb, stream, connection):
+        """Makes or forgets a stream of a template."""
+        return self.driver.ask(verb, connection=connection, stream=stream, wait=str(PATIENCE_MILLISECONDS))
 
     def begin_get(self, stream, connection, wait=PATIENCE_MILLISECONDS):
         self.driver.send("get", connection=connection, stream=stream, wait=str(wait))

@@ -215,6 +215,7 @@ final class Driver {
       readers[command.text("subscription")]?.request(count == "unlimited" ? .unlimited : .max(Int(count) ?? 0))
     case "next": return described(readers[command.text("subscription")]?.next(within: command.number("wait")))
     case "get": return get(command)
+    case "make", "forget": return give(command)
     case "publisher": makeSender(command)
     case "publish": senders[command.text("publisher")]?.publish(command.bytes("data"))
     case "finish":
@@ -267,6 +268,26 @@ final class Driver {
     }
   }
 
+  private func give(_ command: Command) -> String {
+    guard let connection = connections[command.text("connection")] else { return "ok" }
+    let (makes, stream, outcome) = (command.verb == "make", command.text("stream"), Inbox<StreamError?>())
+    let task = Task {
+      do throws(StreamError) {
+        if makes { try await connection.make(stream) } else { try await connection.forget(stream) }
+        outcome.put(nil)
+      } catch {
+        outcome.put(error)
+      }
+    }
+    switch outcome.take(within: command.number("wait")) {
+    case nil:
+      task.cancel()
+      return "nothing"
+    case .some(nil): return "ok"
+    case .some(let error?): return failure("error", error)
+    }
+  }
+
   private func makeSender(_ command: Command) {
     guard let connection = connections[command.text("connection")] else { return }
     let first = command.has("first") ? UInt64(command.number("first")) : 1
@@ -280,7 +301,7 @@ func send(_ line: String) {
   fflush(nil)
 }
 
-send("conformance 1 request last first keepalive map token reasons")
+send("conformance 1 request last first keepalive map token reasons commands")
 let driver = Driver()
 while let line = readLine(), line != "quit" {
   do {
