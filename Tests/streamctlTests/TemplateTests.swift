@@ -20,7 +20,7 @@ private final class PublishedMaker: StreamMaker {
     _ name: String, of template: NameTemplate, _ values: NameValues, for maker: StreamOwner?
   ) throws(StreamFailure) -> [String] {
     var configuration = StreamConfiguration(name: name, source: "publish", replay: 10)
-    configuration.isOfTemplate = true
+    configuration.template = template.text
     let source = PublishSource()
     do {
       try server.add(
