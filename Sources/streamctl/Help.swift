@@ -103,7 +103,8 @@ enum Help {
     Options of list:
       --failing           only streams that fail, are stale or blocked, or have another
                           reason to be looked at
-      -l, --long          with the ids of the newest events
+      -l, --long          with the ids of the newest events, and the templates that
+                          have made the streams
 
     Options of top:
       --count N           stop after N tables

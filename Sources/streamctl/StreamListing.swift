@@ -31,15 +31,20 @@ struct StreamListing {
   }
 
   /// A header and one line per stream: columns two spaces apart, the description last. The fleet's column exists if a
-  /// stream is shared, and that of reasons if a stream has one.
+  /// stream is shared, that of templates if one has made a stream, and that of reasons if a stream has one.
   /// - Parameters:
   ///   - time: the time of the counters, in microseconds since the Unix epoch.
-  ///   - isLong: whether the id of the newest event is shown besides its age.
+  ///   - isLong: whether the id of the newest event is shown besides its age, and the template of the stream.
   func text(_ counters: StatisticsSnapshot, at time: UInt64?, isLong: Bool) -> String {
-    let header = ["NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "AGE", "LAST ID", "DESCRIPTION", "REASON"]
+    let header = [
+      "NAME", "STATE", "SOURCE", "FLEET", "SUBSCRIBERS", "AGE", "LAST ID", "TEMPLATE", "DESCRIPTION", "REASON",
+    ]
     let isShared = rows.contains { $0.fleet != nil }
     let hasReasons = rows.contains { $0.remarks != nil }
-    let hidden = [isShared ? "" : "FLEET", isLong ? "" : "LAST ID", hasReasons ? "" : "REASON"]
+    let hasTemplates = isLong && rows.contains { $0.template != nil }
+    let hidden = [
+      isShared ? "" : "FLEET", isLong ? "" : "LAST ID", hasTemplates ? "" : "TEMPLATE", hasReasons ? "" : "REASON",
+    ]
     var lines = [header.filter { !hidden.contains($0) }]
     let newest = Dictionary((counters.byStream ?? []).map { ($0.name, $0.newest) }) { first, _ in first }
     for row in rows {
@@ -49,6 +54,7 @@ struct StreamListing {
       let age = newest[row.name]?.flatMap { newest in time.map { $0 > newest ? $0 - newest : 0 } }
       line.append(Quantity.age(microseconds: age))
       if isLong { line.append(row.lastID.map { String($0) } ?? "-") }
+      if hasTemplates { line.append(row.template ?? "-") }
       line.append(row.description ?? "")
       if hasReasons { line.append(row.remarks ?? "") }
       lines.append(line)

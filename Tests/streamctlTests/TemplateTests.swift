@@ -90,6 +90,12 @@ private final class PublishedMaker: StreamMaker {
     try await withServer { path in
       let make = try Command(["--socket", path, "make", "s/a", "s/b"])
       #expect(await make.end() == (0, ""))
+      let list = try Command(["--socket", path, "list", "--long"])
+      let lines = await list.rest().split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
+      #expect(lines.map(\.first) == ["NAME", "notes", "s/a", "s/b", "TEMPLATE", "s/{x}"])
+      #expect(lines.prefix(4).map(\.last) == ["DESCRIPTION", "-", "s/{x}", "s/{x}"])
+      #expect(lines.last == ["s/{x}", "publish", "2", "2", "2", "0", "0"])
+      #expect(await list.end() == (0, ""))
       let forget = try Command(["--socket", path, "forget", "s/a", "s/b"])
       #expect(await forget.end() == (0, ""))
       let again = try Command(["--socket", path, "forget", "s/b"])
