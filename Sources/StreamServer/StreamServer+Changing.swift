@@ -100,11 +100,13 @@ extension StreamServer {
   /// Ends the requests to streams that were removed. Waits for a turn of each loop.
   func endRequests(to removed: [ServedStream]) { reapplyAccess(removed: removed, changed: []) }
 
-  /// Returns when each loop has ended its present turn.
-  func awaitTurns() {
+  /// Waits until each loop has ended its present turn.
+  /// - Returns: false if one has not, because it is stuck, or has stopped.
+  func awaitTurns() -> Bool {
     let done = DispatchSemaphore(value: 0)
     for worker in workers { worker.loop.execute { done.signal() } }
-    for _ in workers { done.wait() }
+    let deadline = DispatchTime.now() + .seconds(2)
+    return workers.allSatisfy { _ in done.wait(timeout: deadline) == .success }
   }
 
   private func reapplyAccess(removed: [ServedStream], changed: [ServedStream]) {

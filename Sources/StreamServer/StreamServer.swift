@@ -31,8 +31,8 @@ public final class StreamServer: Sendable {
   let templates = ServedTemplates()
   /// nil: there are no templates.
   let making = Locked<Making?>(nil)
-  /// Whether connections are being saved, so that no stream is made or forgotten any more.
-  let isHandingOver = Atomic(false)
+  /// Whether the server stops, or saves its connections, so that no stream is made or forgotten any more.
+  let isEnding = Atomic(false)
   let counts = ConnectionCounts()
   let accounts = UserAccounts()
   let tokens = ClientTokens()
@@ -394,6 +394,7 @@ public final class StreamServer: Sendable {
   /// Stops sources and accepting, ends every request with CANCELED, closes every connection once its client has read
   /// that (after two seconds at most), and stops the loops. `completed` is called once, on one of the loops.
   public func stop(completed: @escaping @Sendable () -> Void) {
+    isEnding.store(true, ordering: .releasing)
     for stream in streams.all { stream.shutDown() }
     workers[0].loop.execute { [self] in refusedConnections.close() }
     let left = Countdown(workers.count)

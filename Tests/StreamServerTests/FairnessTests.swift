@@ -204,7 +204,7 @@ import Testing
   // MARK: Turns
 
   @Test func aUserWaitsForOneSliceOfAllHosts() {
-    var round = UserRound()
+    var round = UserRound<UserShare>()
     let hosts = UserAccount(.unknown)
     for number in 0..<1000 { round.append(UserShare(UserAccount(.ipv6(UInt64(number)), hosts: hosts))) }
     for user in [ClientUser.uid(1001), .uid(0)] {

@@ -425,6 +425,21 @@ private final class TestMaker: StreamMaker {
     }
   }
 
+  @Test func usersTakeTurnsWithTheStreamsThatAreMadeForThem() {
+    var requests = MakingRequests()
+    let order = Locked<[String]>([])
+    func add(_ text: String, _ user: ClientUser) { requests.append({ order.withLock { $0.append(text) } }, of: user) }
+    for index in 0..<3 { add("a\(index)", .uid(1000)) }
+    for index in 0..<3 as Range<UInt32> { add("h\(index)", .ipv4(index)) }
+    for index in 0..<2 { add("b\(index)", .uid(1001)) }
+    add("r", .uid(0))
+    while let work = requests.popFirst() { work() }
+    let orders = order.withLock { $0 }
+    // The standings take turns, and so do the users of each.
+    #expect(orders.count == 9 && Set(orders.prefix(3)) == ["a0", "h0", "r"], "\(orders)")
+    #expect(orders.filter { !$0.hasPrefix("h") && $0 != "r" } == ["a0", "b0", "a1", "b1", "a2"], "\(orders)")
+  }
+
   // MARK: Changes and restarts
 
   @Test func aChangedTemplateKeepsItsStreams() async throws {

@@ -64,7 +64,11 @@ final class ClientCommands: @unchecked Sendable {  // confined to its connection
         connection.report(error)
         return completed(error.failure)
       }
-    case .forget(let name): return connection.delete(name, completed: completed)
+    case .forget(let name):
+      guard connection.isOfTemplate(name) || worker.streams[name] == nil else {
+        return completed(.init(.noEffect, "\"\(name)\" is configured: only streams of templates are deleted"))
+      }
+      return connection.delete(name, completed: completed)
     }
     perform(toServer: command, OnLoop(completed))
   }

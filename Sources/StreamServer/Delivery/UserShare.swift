@@ -43,22 +43,26 @@ struct ArrivalTime {
 
 /// Users with waiting work, in the order of their turns: those of each standing take turns among themselves, and the
 /// standings take turns. However many addresses hosts have, another user waits for one slice of theirs.
-struct UserRound {
-  private var waiting = ClientUser.Standing.allCases.map { _ in Fifo<UserShare>() }
+struct UserRound<User> {
+  private var waiting = ClientUser.Standing.allCases.map { _ in Fifo<User>() }
   /// The standing that was served last.
   private var last = 0
 
   var isEmpty: Bool { waiting.allSatisfy(\.isEmpty) }
 
-  mutating func append(_ share: UserShare) { waiting[share.account.standing.rawValue].append(share) }
+  mutating func append(_ user: User, _ standing: ClientUser.Standing) { waiting[standing.rawValue].append(user) }
 
-  mutating func popFirst() -> UserShare? {
+  mutating func popFirst() -> User? {
     for _ in waiting.indices {
       last = (last + 1) % waiting.count
-      if let share = waiting[last].popFirst() { return share }
+      if let user = waiting[last].popFirst() { return user }
     }
     return nil
   }
+}
+
+extension UserRound<UserShare> {
+  mutating func append(_ share: UserShare) { append(share, share.account.standing) }
 }
 
 /// The slices of a turn, in nanoseconds unless stated otherwise. Together with the loop's slices for descriptors,

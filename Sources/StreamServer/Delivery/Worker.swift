@@ -51,8 +51,8 @@ import Synchronization
   var lanesToMeasure: [ObjectIdentifier: Lane] = [:]
   private var users: [ClientUser: UserShare] = [:]
   /// Users with waiting input, and users with waiting output, in the order of their turns.
-  private var inputRound = UserRound()
-  var outputRound = UserRound()
+  private var inputRound = UserRound<UserShare>()
+  var outputRound = UserRound<UserShare>()
   /// As each user's, of all hosts.
   private var hostArrival = ArrivalTime()
   /// The blocks, by `encodingIndex`; nil: the encoding has not been used.

@@ -13,7 +13,7 @@ extension StreamServer {
   ///
   /// - Parameter completed: called once, on one of the loops.
   public func save(completed: @escaping @Sendable (SavedConnections) -> Void) {
-    isHandingOver.store(true, ordering: .releasing)
+    isEnding.store(true, ordering: .releasing)
     workers[0].loop.execute { [self] in
       workers[0].stopListening()
       refusedConnections.close()

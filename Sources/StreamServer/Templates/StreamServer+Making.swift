@@ -7,8 +7,27 @@ import Synchronization
 // Streams of templates: making, forgetting, deleting. All of it runs on the maker's queue, one at a time, so that a name that
 // is being forgotten is made again only afterwards. Event loops never wait for the queue; it waits for a turn of each loop.
 
+/// Requests that wait for the maker's queue. Users take turns, so that nobody waits for all that another one asks for.
+struct MakingRequests {
+  typealias Work = @Sendable () -> Void
+
+  private var waiting: [ClientUser: Fifo<Work>] = [:]
+  private var round = UserRound<ClientUser>()
+
+  mutating func append(_ work: @escaping Work, of user: ClientUser) {
+    if waiting[user] == nil { round.append(user, user.standing) }
+    waiting[user, default: Fifo()].append(work)
+  }
+
+  mutating func popFirst() -> Work? {
+    guard let user = round.popFirst(), let work = waiting[user]?.popFirst() else { return nil }
+    if waiting[user]?.isEmpty == true { waiting[user] = nil } else { round.append(user, user.standing) }
+    return work
+  }
+}
+
 /// What a server knows of its maker.
-struct Making: Sendable {
+struct Making {
   let maker: any StreamMaker
   /// The derived streams of each base, by name: a base is in use while there are any.
   var dependents: [String: Set<String>] = [:]
@@ -16,6 +35,7 @@ struct Making: Sendable {
   var bases: [String: [String]] = [:]
   /// The time for which the timer that forgets is set; nil: there is none.
   var timer: UInt64?
+  var requests = MakingRequests()
 }
 
 /// What has become of a client's wish for a stream.
@@ -117,16 +137,25 @@ extension StreamServer {
 
   // MARK: Making
 
+  /// Performs a client's request on the queue, in the turn of its user.
+  /// - Parameter work: with true, if the server ends, and nothing is made or forgotten any more.
+  private func perform(for user: ClientUser, _ work: @escaping @Sendable (_ isEnding: Bool) -> Void) {
+    let queue = making.withLock { making in
+      making?.requests.append({ [self] in work(isEnding.load(ordering: .acquiring)) }, of: user)
+      return making?.maker.queue
+    }
+    guard let queue else { return work(true) }
+    queue.async { [self] in making.withLock { $0?.requests.popFirst() }?() }
+  }
+
   /// Makes a stream for a client, which has the right to. From any thread.
   /// - Parameter completed: called once, on any thread.
   func make(
     _ name: String, for user: ClientUser, admits: @escaping @Sendable (StreamTemplate, NameValues) -> RequestFailure?,
     completed: @escaping @Sendable (_ outcome: MakingOutcome) -> Void
   ) {
-    guard let maker = making.withLock({ $0?.maker }), !isHandingOver.load(ordering: .acquiring) else {
-      return completed(.init(failure: .restarting))
-    }
-    maker.queue.async { [self] in
+    perform(for: user) { [self] isEnding in
+      guard !isEnding else { return completed(.init(failure: .restarting)) }
       guard let match = templates.match(name) else {
         return completed(.init(failure: streams[name] == nil ? .noStream(name) : nil))
       }
@@ -193,9 +222,9 @@ extension StreamServer {
   private func forget(_ names: [String], of template: ServedTemplate) {
     let removed = names.compactMap { streams.remove($0) }
     // A loop that has found one of them before has begun to use it after this.
-    awaitTurns()
+    let isCertain = awaitTurns()
     let used = removed.filter { stream in
-      stream.isInUse || making.withLock { $0?.dependents[stream.name]?.isEmpty == false }
+      !isCertain || stream.isInUse || making.withLock { $0?.dependents[stream.name]?.isEmpty == false }
     }
     for stream in used { _ = streams.insert(stream) }
     let isUsed = Set(used.map(\.name))
@@ -240,7 +269,7 @@ extension StreamServer {
       return false
     }
     // Another timer was set for an earlier time, and has looked at all.
-    guard !isLate, !isHandingOver.load(ordering: .acquiring) else { return }
+    guard !isLate, !isEnding.load(ordering: .acquiring) else { return }
     templates.noteEnds(streams)
     for template in templates.all {
       let names = template.withStreams {
@@ -264,8 +293,9 @@ extension StreamServer {
     admits: @escaping @Sendable (StreamTemplate, NameValues, _ isOwner: Bool) -> RequestFailure?,
     completed: @escaping @Sendable (RequestFailure?) -> Void
   ) {
-    guard let maker = making.withLock({ $0?.maker }) else { return completed(.noStream(name)) }
-    maker.queue.async { [self] in
+    guard making.withLock({ $0 != nil }) else { return completed(.noStream(name)) }
+    perform(for: user) { [self] isEnding in
+      guard !isEnding else { return completed(.restarting) }
       guard let match = templates.match(name) else { return completed(.noStream(name)) }
       let template = match.template
       let isMade = template.has(name)
