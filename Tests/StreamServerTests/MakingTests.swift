@@ -5,13 +5,14 @@ import Reactive
 import ReplayLog
 import StreamProtocol
 import StreamRuntime
+import Synchronization
 import TestSupport
 import Testing
 
 @testable import StreamServer
 
 /// Makes streams to which clients publish, or whose source the test feeds.
-private final class TestMaker: StreamMaker {
+final class TestMaker: StreamMaker {
   let queue = DispatchQueue(label: "maker")
   private let server: StreamServer
   private let published: Bool
@@ -469,6 +470,8 @@ private final class TestMaker: StreamMaker {
       await next.restore(decoded)
       #expect(names(next) == ["s/a"] && next.server.streams["s/a"]?.log.subscriberCount == 1)
       #expect(next.server.templates.all[0].owner(of: "s/a") == .uid(4711))
+      // It was made once, and is not counted again.
+      #expect(next.server.templates.all[0].madeCount.load(ordering: .relaxed) == 1)
     }
     await next.stop()
   }

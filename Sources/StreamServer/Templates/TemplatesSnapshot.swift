@@ -68,9 +68,9 @@ extension ServedTemplate {
       name: snapshot.name, made: snapshot.made, forgotten: snapshot.forgotten, refused: snapshot.refused)
   }
 
-  /// Continues the counters of the former process.
+  /// Continues the counters of the former process, which has counted the streams that were made again so far.
   func count(on saved: SavedTemplate) {
-    madeCount.add(saved.made, ordering: .relaxed)
+    madeCount.store(max(saved.made, madeCount.load(ordering: .relaxed)), ordering: .relaxed)
     forgottenCount.add(saved.forgotten, ordering: .relaxed)
     refusedCount.add(saved.refused, ordering: .relaxed)
   }
