@@ -54,7 +54,7 @@ extension StreamServer {
   ///
   /// - Returns: the errors of streams that keep their present log, by name.
   public func change(_ changes: [StreamChange], removing names: [String]) -> [String: any Error] {
-    let removed = names.compactMap { streams.remove($0) }
+    let removed = remove(names)
     end(removed)
     // The bases of a derived stream wait for it while its source is replaced.
     let holds = changes.flatMap { change in
@@ -63,11 +63,12 @@ extension StreamServer {
     defer { holds.forEach { $0.end() } }
     let changed = changes.compactMap { change in
       streams[change.configuration.name].map { stream in
-        (stream: stream, change: change, storage: stream.begin(change, report: report))
+        (stream: stream, change: change, storage: begin(change, of: stream))
       }
     }
     reapplyVisibility()
     reapplyAccess(removed: removed, changed: changed.map(\.stream))
+    retire(removed)
     var failures: [String: any Error] = [:]
     var former: [EventLog] = []
     for (stream, change, storage) in changed {
@@ -86,13 +87,48 @@ extension StreamServer {
     return failures
   }
 
+  /// Begins the change of a stream. If it is no longer one of its template, or one of another, the former template keeps
+  /// what it has counted.
+  private func begin(_ change: StreamChange, of stream: ServedStream) -> EventLog {
+    guard stream.template != nil, stream.template != change.configuration.template else {
+      return stream.begin(change, report: report)
+    }
+    return retired.withLock { retired in
+      retired.addToTemplate(stream)
+      return stream.begin(change, report: report)
+    }
+  }
+
+  /// Takes streams out of the table. They are counted as if they were in it, until they are retired.
+  func remove(_ names: [String]) -> [ServedStream] {
+    retired.withLock { retired in
+      let removed = names.compactMap { streams.remove($0) }
+      retired.begin(removed)
+      return removed
+    }
+  }
+
+  /// Puts streams into the table again.
+  func putBack(_ removed: [ServedStream]) {
+    guard !removed.isEmpty else { return }
+    retired.withLock { retired in
+      for stream in removed { _ = streams.insert(stream) }
+      retired.restore(removed)
+    }
+  }
+
+  /// Keeps the counters of streams that have ended, as their requests have.
+  func retire(_ ended: [ServedStream]) {
+    guard !ended.isEmpty else { return }
+    retired.withLock { $0.add(ended) }
+  }
+
   /// Ends streams that were removed from the table, but not their requests.
   func end(_ streams: [ServedStream]) {
     for stream in streams {
       stream.endWatch()
       stream.shutDown()
       stream.loseOverflow(report)
-      retired.withLock { $0.add(stream) }
       systemStreams.remove(stream.name)
     }
   }

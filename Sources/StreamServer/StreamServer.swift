@@ -47,8 +47,8 @@ public final class StreamServer: Sendable {
   private let fleet = Locked<FleetConnection?>(nil)
   /// The connections over a limit. On the first loop.
   let refusedConnections: RefusedConnections
-  /// The counters of removed streams.
-  let retired = Locked(RetiredCounts())
+  /// The counters of removed streams. Streams leave the table and return to it under this lock.
+  let retired = Locked(RetiredStreams())
   private let startedAt = EventLoop.monotonicNow()
   /// The time of the start, in microseconds since the Unix epoch.
   let startTime = EventLoop.wallClock()
@@ -105,8 +105,10 @@ public final class StreamServer: Sendable {
   }
 
   private func addSystemStreams() throws {
-    try addSystemStream("$streams", "The catalogue of streams, on every change", everyMilliseconds: 250) {
-      [weak self] visibility in
+    try addSystemStream(
+      "$streams", "The catalogue of streams, on every change", everyMilliseconds: 250,
+      leastAge: { [weak self] in self?.catalogueAge ?? .zero }
+    ) { [weak self] visibility in
       let streams = self?.userStreams.filter { visibility.shows($0) } ?? []
       var survey = BaseSurvey()
       return SystemRendering.json(streams.map { $0.summary(showsNames: visibility == .all, &survey) })
@@ -271,15 +273,23 @@ public final class StreamServer: Sendable {
     set { fleet.withLock { $0 = newValue } }
   }
 
-  var userStreams: [ServedStream] { streams.all.filter { !$0.name.hasPrefix("$") } }
+  /// All streams but the system streams, sorted by name.
+  var userStreams: [ServedStream] { streams.unsorted.userStreams }
 
   private func addSystemStream(
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules = AccessRules(),
-    _ render: @escaping @Sendable (Visibility) -> [UInt8]
+    leastAge: @escaping @Sendable () -> Duration = { .zero }, _ render: @escaping @Sendable (Visibility) -> [UInt8]
   ) throws(AddStreamError) {
-    let made = systemStreams.add(name, description, everyMilliseconds: milliseconds, read: read, render: render)
+    let made = systemStreams.add(
+      name, description, everyMilliseconds: milliseconds, leastAge: leastAge, read: read, render: render)
     guard let stream = made else { throw .noMemory(SystemError("memfd_create", name)) }
     guard streams.insert(stream) else { throw .nameTaken(name) }
+  }
+
+  /// The minimum time between two renewals of the catalogue, which takes long with very many streams.
+  private var catalogueAge: Duration {
+    let limits = limits
+    return streams.count - systemStreams.count > limits.manyStreams ? limits.manyStreamsAge : .zero
   }
 
   /// Access to streams has changed: subscriptions to views are moved to new ones.
@@ -290,7 +300,7 @@ public final class StreamServer: Sendable {
   /// Applies changed rules of streams.
   func reapplyVisibility() {
     let access = Dictionary(uniqueKeysWithValues: userStreams.map { ($0.name, $0.access) })
-    if systemStreams.replaceRules(access) { changeViews() }
+    if systemStreams.replaceRules(access, keeping: retired.withLock { $0.rules }) { changeViews() }
   }
 
   // MARK: Running
@@ -417,8 +427,9 @@ public final class StreamServer: Sendable {
     let now = EventLoop.monotonicNow()
     let hasLag = hasLag
     var survey = BaseSurvey()
-    let byStream = userStreams.map { $0.statistics(hasLag: hasLag, &survey) }
-    let retired = retired.withLock { $0 }
+    let (present, retired) = retired.withLock { (streams.unsorted, $0) }
+    let byStream = present.userStreams.map { $0.statistics(hasLag: hasLag, &survey) }
+    let counted = byStream + retired.leaving.map { $0.statistics(hasLag: false, &survey) }
     func sum(_ counter: (Worker) -> UInt64) -> UInt64 { workers.reduce(0) { $0 &+ counter($1) } }
     return Statistics(
       version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
@@ -426,10 +437,10 @@ public final class StreamServer: Sendable {
       subscribers: byStream.reduce(0) { $0 + $1.subscribers },
       publishers: streams.all.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
-      eventsIn: byStream.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
-      bytesIn: byStream.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
-      errors: byStream.reduce(retired.failedEvents) { $0 &+ $1.errors },
-      malformed: byStream.reduce(retired.malformed) { $0 &+ $1.malformed },
+      eventsIn: counted.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
+      bytesIn: counted.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
+      errors: counted.reduce(retired.failedEvents) { $0 &+ $1.errors },
+      malformed: counted.reduce(retired.malformed) { $0 &+ $1.malformed },
       eventsOut: sum { $0.counters.eventsOut.load(ordering: .relaxed) },
       bytesOut: sum { $0.counters.bytesOut.load(ordering: .relaxed) },
       writes: sum { $0.counters.writes.load(ordering: .relaxed) },
@@ -494,23 +505,6 @@ final class ConnectionCounts: Sendable {
   var byProtocol: (rsocket: Int, http: Int, webSocket: Int) {
     let (http, webSocket) = (max(0, http.load(ordering: .relaxed)), max(0, webSocket.load(ordering: .relaxed)))
     return (max(0, open.load(ordering: .relaxed) - http - webSocket), http, webSocket)
-  }
-}
-
-/// The counters of removed streams, so that totals never decrease.
-struct RetiredCounts {
-  private(set) var eventsIn: UInt64 = 0
-  private(set) var bytesIn: UInt64 = 0
-  private(set) var failedEvents: UInt64 = 0
-  private(set) var malformed: UInt64 = 0
-
-  mutating func add(_ stream: ServedStream) {
-    var survey = BaseSurvey()
-    let counts = stream.statistics(hasLag: false, &survey)
-    eventsIn &+= counts.eventsIn
-    bytesIn &+= counts.bytesIn
-    failedEvents &+= counts.errors
-    malformed &+= counts.malformed
   }
 }
 

@@ -117,7 +117,7 @@ extension StreamTemplate {
     self.init(
       template.name, limit: template.streams, forgetTime: template.forget, source: template.sample.source.kind,
       type: template.sample.type, takesValues: template.sample.source.section.isPublished,
-      accessWaits: template.needsLookUp
+      hasMetricsOfEach: template.metrics == .each, accessWaits: template.needsLookUp
     ) { template.accessRules($0) }
   }
 }

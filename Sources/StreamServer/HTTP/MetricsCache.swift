@@ -46,7 +46,7 @@ final class MetricsCache: Sendable {
   func request(_ key: Key, for waiter: AnyObject, completed: @escaping @Sendable ([UInt8]) -> Void) -> Bool {
     let (renderer, rendering) = state.withLock { state -> (Renderer?, SharedRendering?) in
       if state.renderings[key] == nil, state.renderings.count < Self.limit {
-        state.renderings[key] = SharedRendering(maximumAge: maximumAge)
+        state.renderings[key] = SharedRendering { [maximumAge] in maximumAge }
       }
       return (state.renderer, state.renderings[key])
     }

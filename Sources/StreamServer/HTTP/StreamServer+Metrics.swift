@@ -33,6 +33,7 @@ extension StreamServer {
       "process_start_time_seconds", .gauge, "Start time of the process since the Unix epoch, in seconds.",
       .microseconds(startTime))
     if key.visibility == .all { addProcess(to: &text) }
+    addTemplates(key.visibility, to: &text)
     if key.hasStreams { addStreams(key.visibility, to: &text) }
     return text.finished()
   }
@@ -76,33 +77,84 @@ extension StreamServer {
   }
 
   private func addStreams(_ visibility: Visibility, to text: inout MetricsText) {
-    let hasLag = hasLag
-    var survey = BaseSurvey()
-    var families = StreamFamilies(
-      text: text, now: EventLoop.wallClock(),
-      streams: userStreams.filter { visibility.shows($0) }.map {
-        (MetricsText.label("stream", $0.name), $0.statistics(hasLag: hasLag, &survey), $0.laggedEvents)
-      })
+    var families = StreamFamilies(text: text, now: EventLoop.wallClock(), rows: rows(visibility))
     families.addCounts()
     families.addUpstream()
     families.addFleet()
     text = families.text
   }
+
+  /// A row for each stream that a client may see, sorted by name, and then one for each template whose streams are summed.
+  private func rows(_ visibility: Visibility) -> [StreamFamilies.Row] {
+    let (hasLag, templates) = (hasLag, templates.all.map(\.terms))
+    // At one moment, so that each stream counts exactly once for its template, while it exists or afterwards.
+    let (present, leaving, retired) = retired.withLock { retired in
+      (streams.unsorted.map { ($0, $0.template) }, retired.leaving.map { ($0, $0.template) }, retired)
+    }
+    var survey = BaseSurvey()
+    var (single, sums): ([(name: String, figures: StreamFigures)], [String: StreamFigures]) = ([], [:])
+    func add(_ figures: StreamFigures, to template: String) {
+      sums[template, default: StreamFigures(hasLag: hasLag)].add(figures)
+    }
+    for template in templates where !template.hasMetricsOfEach {
+      if visibility.shows(template.shownTo) { add(StreamFigures(hasLag: hasLag), to: template.name.text) }
+      for figures in retired.figures(of: template.name.text, visibility) { add(figures, to: template.name.text) }
+    }
+    let withEach = Set(templates.filter(\.hasMetricsOfEach).map(\.name.text))
+    for (stream, template) in present where !stream.name.hasPrefix("$") && visibility.shows(stream) {
+      let figures = StreamFigures(stream, hasLag: hasLag, &survey)
+      if let template, !withEach.contains(template) {
+        add(figures, to: template)
+      } else {
+        single.append((stream.name, figures))
+      }
+    }
+    for (stream, template) in leaving where visibility.shows(stream) {
+      guard let template, !withEach.contains(template) else { continue }
+      add(StreamFigures(stream, hasLag: hasLag, &survey), to: template)
+    }
+    return single.sorted { $0.name < $1.name }.map { (MetricsText.label("stream", $0.name), $0.figures) }
+      + sums.sorted { $0.key < $1.key }.map { (MetricsText.label("template", $0.key), $0.value) }
+  }
+
+  /// The templates as `$templates` shows them.
+  private func addTemplates(_ visibility: Visibility, to text: inout MetricsText) {
+    let shown = templates.all.filter { visibility.shows($0.terms.shownTo) }.sorted { $0.name.text < $1.name.text }
+    func add(
+      _ name: String, _ kind: MetricsText.Kind, _ help: String, _ value: (ServedTemplate) -> UInt64,
+      to text: inout MetricsText
+    ) {
+      text.add(
+        "streamd_template_" + name, kind, help,
+        shown.map { (MetricsText.label("template", $0.name.text), .number(value($0))) })
+    }
+    add("streams", .gauge, "Streams of the template.", { UInt64($0.count) }, to: &text)
+    add("limit", .gauge, "The most streams of the template at a time.", { UInt64($0.terms.limit) }, to: &text)
+    add("made_total", .counter, "Streams that were made.", { $0.madeCount.load(ordering: .relaxed) }, to: &text)
+    add(
+      "forgotten_total", .counter, "Streams that were forgotten or ended.",
+      { $0.forgottenCount.load(ordering: .relaxed) }, to: &text)
+    add(
+      "refused_total", .counter, "Requests for a stream that would have exceeded a limit.",
+      { $0.refusedCount.load(ordering: .relaxed) }, to: &text)
+  }
 }
 
-/// The families of metrics that have a sample for each stream.
+/// The families of metrics that have a sample for each stream, or for all streams of a template.
 private struct StreamFamilies {
+  typealias Row = (labels: [UInt8], figures: StreamFigures)
+
   var text: MetricsText
   /// Microseconds since the Unix epoch.
   let now: UInt64
-  let streams: [(labels: [UInt8], counts: Statistics.Stream, lagged: UInt64)]
+  let rows: [Row]
 
   private mutating func add(
     _ name: String, _ kind: MetricsText.Kind, _ help: String, _ value: (Statistics.Stream) -> MetricsText.Value?
   ) {
     text.add(
       "streamd_stream_" + name, kind, help,
-      streams.compactMap { stream in value(stream.counts).map { (stream.labels, $0) } })
+      rows.compactMap { row in value(row.figures.counts).map { (row.labels, $0) } })
   }
 
   private mutating func addUpstream(
@@ -115,7 +167,7 @@ private struct StreamFamilies {
 
   mutating func addCounts() {
     add("up", .gauge, "1 unless the stream is failing or failed.") {
-      .number($0.state == "failing" || $0.state == "failed" ? 0 : 1)
+      .number($0.isFailing ? 0 : 1)
     }
     add(
       "not_on_disk", .gauge, "1 if the events are not on disk, of a stream whose events are meant to be; otherwise 0."
@@ -161,7 +213,7 @@ private struct StreamFamilies {
     }
     text.add(
       "streamd_stream_lagged_events_total", .counter, "Events evicted before a subscription was sent them.",
-      streams.map { ($0.labels, .number($0.lagged)) })
+      rows.map { ($0.labels, .number($0.figures.laggedEvents)) })
   }
 
   mutating func addUpstream() {
@@ -179,8 +231,10 @@ private struct StreamFamilies {
     }
     text.addHistogram(
       "streamd_stream_upstream_response_seconds", "Times from a request to the head of its response, in seconds.",
-      streams.compactMap { stream in
-        stream.counts.upstream.flatMap { $0.latency.counts.allSatisfy { $0 == 0 } ? nil : (stream.labels, $0.latency) }
+      rows.compactMap { row in
+        row.figures.counts.upstream.flatMap { upstream in
+          upstream.latency.counts.allSatisfy { $0 == 0 } ? nil : (row.labels, upstream.latency)
+        }
       })
   }
 

@@ -48,6 +48,10 @@ public struct ServerLimits: Equatable, Sendable {
   /// Maximum age of an event of a system stream that answers a request. Equal to the period in which the catalogue
   /// is updated for subscriptions.
   var systemStreamAge = Duration.milliseconds(250)
+  /// With more streams than that, the catalogue is updated less often, because each update takes long.
+  var manyStreams = 1000
+  /// The minimum time between two updates of the catalogue of so many streams.
+  var manyStreamsAge = Duration.seconds(5)
   /// The number of consecutive connections on one loop. They often exchange events, and a value published by one
   /// reaches the others without a hop to another thread, which would double its delay.
   var neighbours: UInt64 = 4

@@ -58,6 +58,8 @@ struct BaseSurvey {
 
   /// Examines a stream and its bases, unless they are known. Complexity: O(bases of bases).
   mutating func finding(on stream: ServedStream) -> Finding {
+    // Most streams have no bases. A finding on each of very many would take more memory than all that is shown of them.
+    guard stream.status.derivation != nil else { return known(stream) ?? examine(stream) }
     // A chain may be longer than a thread's stack.
     var path = [stream]
     while let next = path.last {

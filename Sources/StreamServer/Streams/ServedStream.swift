@@ -132,6 +132,8 @@ final class ServedStream: Sendable {
   private let requiresJSON: Atomic<Bool>
 
   var configuration: StreamConfiguration { terms.withLock { $0.configuration } }
+  /// The text of the name of the template that has made the stream; nil: none has.
+  var template: String? { terms.withLock { $0.configuration.template } }
   /// The source of a stream to which clients publish; nil for others.
   var publishSource: PublishSource? { terms.withLock { $0.publishSource } }
 
@@ -333,9 +335,7 @@ final class ServedStream: Sendable {
 
   func setStorage(_ storage: StreamStorage) { self.storage.withLock { $0 = storage } }
 
-  func setHolder(_ holder: Holder) {
-    self.holder.withLock { $0 = holder }
-  }
+  func setHolder(_ holder: Holder) { self.holder.withLock { $0 = holder } }
 
   /// The reader no longer stalls the stream.
   func clearHolder(_ reader: Holder.Reader) {

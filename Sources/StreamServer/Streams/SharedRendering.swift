@@ -3,7 +3,8 @@ import StreamRuntime
 /// A value that requests share: those within a short time, and those that wait while it is rendered. Thread-safe.
 final class SharedRendering: Sendable {
   /// Requests within that time share a value; in nanoseconds.
-  let maximumAge: UInt64
+  var maximumAge: UInt64 { UInt64(max(0, age() / .nanoseconds(1))) }
+  private let age: @Sendable () -> Duration
   private let state = Locked(State())
 
   private struct State {
@@ -25,7 +26,8 @@ final class SharedRendering: Sendable {
     case mustRender
   }
 
-  init(maximumAge: Duration) { self.maximumAge = UInt64(max(0, maximumAge / .nanoseconds(1))) }
+  /// - Parameter age: the maximum age of a value that requests share, at present. Called by each request.
+  init(maximumAge age: @escaping @Sendable () -> Duration) { self.age = age }
 
   /// Requests a value.
   ///
@@ -33,7 +35,8 @@ final class SharedRendering: Sendable {
   ///   - waiter: the requester, which is called once for all requests that wait.
   ///   - completed: called on any thread, unless the value is recent enough.
   func request(for waiter: AnyObject, completed: @escaping @Sendable ([UInt8]) -> Void) -> Answer {
-    state.withLock { state in
+    let maximumAge = maximumAge
+    return state.withLock { state in
       if state.isYounger(than: maximumAge) { return .recent(state.value) }
       let isFirst = state.waiting.isEmpty
       state.waiting[ObjectIdentifier(waiter)] = completed
@@ -44,7 +47,10 @@ final class SharedRendering: Sendable {
   func isYounger(than age: UInt64) -> Bool { state.withLock { $0.isYounger(than: age) } }
 
   /// Whether requests wait, or share the value.
-  var isUsed: Bool { state.withLock { !$0.waiting.isEmpty || $0.isYounger(than: maximumAge) } }
+  var isUsed: Bool {
+    let maximumAge = maximumAge
+    return state.withLock { !$0.waiting.isEmpty || $0.isYounger(than: maximumAge) }
+  }
 
   /// Replaces the value.
   ///

@@ -7,8 +7,13 @@ final class StreamTable: Sendable {
 
   subscript(name: String) -> ServedStream? { streams.withLock { $0[name] } }
 
+  var count: Int { streams.withLock { $0.count } }
+
+  /// All streams, in no order. Event loops need the lock, so that nobody sorts under it.
+  var unsorted: [ServedStream] { streams.withLock { Array($0.values) } }
+
   /// All streams, sorted by name.
-  var all: [ServedStream] { streams.withLock { $0.values.sorted { $0.name < $1.name } } }
+  var all: [ServedStream] { unsorted.sorted { $0.name < $1.name } }
 
   /// The streams whose names have about this number of bytes; none if there are more streams than `limit`.
   func named(inAbout byteCount: Int, ofAtMost limit: Int) -> [ServedStream] {
@@ -29,4 +34,9 @@ final class StreamTable: Sendable {
 
   /// - Returns: nil if no stream has the name.
   func remove(_ name: String) -> ServedStream? { streams.withLock { $0.removeValue(forKey: name) } }
+}
+
+extension [ServedStream] {
+  /// Those that are not system streams, sorted by name.
+  var userStreams: [ServedStream] { filter { !$0.name.hasPrefix("$") }.sorted { $0.name < $1.name } }
 }

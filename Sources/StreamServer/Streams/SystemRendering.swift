@@ -14,6 +14,7 @@ final class SystemRendering: Sendable {
   /// The streams that the value shows.
   let visibility: Visibility
   private let current: @Sendable () -> [UInt8]
+  private let leastAge: @Sendable () -> Duration
   private let queue: DispatchQueue
   private let shared: SharedRendering
 
@@ -24,13 +25,16 @@ final class SystemRendering: Sendable {
 
   /// - Parameters:
   ///   - maximumAge: a value of at most this age is shared by all requests.
+  ///   - leastAge: a value of a smaller age is not renewed.
   ///   - queue: serial, for updates.
   ///   - current: computes the value, as JSON.
   init(
-    _ visibility: Visibility, maximumAge: Duration, on queue: DispatchQueue, current: @escaping @Sendable () -> [UInt8]
+    _ visibility: Visibility, maximumAge: Duration, leastAge: @escaping @Sendable () -> Duration = { .zero },
+    on queue: DispatchQueue, current: @escaping @Sendable () -> [UInt8]
   ) {
     self.visibility = visibility
-    shared = SharedRendering(maximumAge: maximumAge)
+    shared = SharedRendering { max(maximumAge, leastAge()) }
+    self.leastAge = leastAge
     self.queue = queue
     self.current = current
   }
@@ -61,7 +65,8 @@ final class SystemRendering: Sendable {
       .compactMap { [self, weak stream] _ in
         guard let stream else { return nil }
         // The first tick comes with the first subscription, whose request has updated the value already.
-        return queue.sync { update(for: stream, after: UInt64(interval) * 500_000) }.map { [$0] }
+        let age = max(.milliseconds(interval) / 2, leastAge())
+        return queue.sync { update(for: stream, after: UInt64(max(0, age.wholeNanoseconds))) }.map { [$0] }
       }
       .setFailureType(to: StreamFailure.self)
       .eraseToAnyPublisher()

@@ -15,7 +15,7 @@ enum Visibility: Hashable, Sendable {
   /// What every client sees.
   static let everyone = Visibility.admitted([.anyone])
 
-  func shows(_ stream: ServedStream) -> Bool { matches(stream.access.visibleTo) }
+  func shows(_ stream: ServedStream) -> Bool { self == .all || matches(stream.access.visibleTo) }
 
   func shows(_ rules: AccessRules) -> Bool { matches(rules.rules) }
 
@@ -28,7 +28,7 @@ enum Visibility: Hashable, Sendable {
       || matches(access.readableBy) && !matches(other?.readableBy ?? [])
   }
 
-  private func matches(_ streamRules: Set<AccessRules.Rule>) -> Bool {
+  func matches(_ streamRules: Set<AccessRules.Rule>) -> Bool {
     switch self {
     case .all: true
     case .admitted(let rules): !streamRules.isDisjoint(with: rules)
@@ -61,6 +61,8 @@ final class SystemStreams: Sendable {
     let description: String
     /// The update period while there are subscriptions.
     let milliseconds: Int
+    /// The minimum time between two updates at present.
+    let leastAge: @Sendable () -> Duration
     let read: AccessRules
     let render: @Sendable (Visibility) -> [UInt8]
   }
@@ -129,14 +131,17 @@ final class SystemStreams: Sendable {
   /// Adds a system stream.
   ///
   /// - Parameters:
+  ///   - leastAge: the minimum time between two updates at present. Called often, on any thread.
   ///   - read: the clients that may read it.
   ///   - render: the value for a visibility, as JSON. Called on the queue.
   /// - Returns: the complete view; nil, with `errno` set, if there is no memory for its log.
   func add(
-    _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules,
+    _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
+    leastAge: @escaping @Sendable () -> Duration = { .zero }, read: AccessRules,
     render: @escaping @Sendable (Visibility) -> [UInt8]
   ) -> ServedStream? {
-    let kind = Kind(name: name, description: description, milliseconds: milliseconds, read: read, render: render)
+    let kind = Kind(
+      name: name, description: description, milliseconds: milliseconds, leastAge: leastAge, read: read, render: render)
     state.withLock { $0.kinds[name] = kind }
     return makeView(of: kind, .all)
   }
@@ -147,7 +152,9 @@ final class SystemStreams: Sendable {
       limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero), read: kind.read)
     let firstID = max(EventLoop.wallClock(), leastID(of: kind.name))
     guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
-    let rendering = SystemRendering(visibility, maximumAge: maximumAge, on: queue) { kind.render(visibility) }
+    let rendering = SystemRendering(
+      visibility, maximumAge: maximumAge, leastAge: kind.leastAge, on: queue
+    ) { kind.render(visibility) }
     let stream = ServedStream(configuration, storage: storage, rendering: rendering)
     stream.log.setUpstream(rendering.ticks(for: stream, everyMilliseconds: kind.milliseconds))
     return stream
@@ -226,6 +233,9 @@ final class SystemStreams: Sendable {
 
   // MARK: Changes of streams
 
+  /// The number of system streams, independent of their views.
+  var count: Int { state.withLock { $0.kinds.count } }
+
   /// Adds the rules of a new stream.
   /// - Returns: whether clients may see more streams than their views show, and must move to new views.
   func add(_ access: StreamAccess, of stream: String) -> Bool {
@@ -242,16 +252,16 @@ final class SystemStreams: Sendable {
   /// Removes the rules of a stream that is gone. Views that have shown it stay: nobody has lost a right.
   func remove(_ stream: String) { state.withLock { $0.access[stream] = nil } }
 
-  /// Replaces the rules of all streams. Views that have shown a stream which they may no longer show are dropped,
+  /// Replaces the rules of all streams, and keeps others. Views that have shown a stream which they may no longer show are dropped,
   /// because their logs contain it.
   /// - Returns: whether clients must move to new views.
-  func replaceRules(_ access: [String: StreamAccess]) -> Bool {
+  func replaceRules(_ access: [String: StreamAccess], keeping others: Set<AccessRules.Rule>) -> Bool {
     let dropped = state.withLock { state -> [View] in
       let (former, formerlyNamed) = (state.access, state.named)
       // Templates stay; no stream has a name with a brace.
       let access = access.merging(former.filter { $0.key.contains("{") }) { $1 }
       state.access = access
-      state.named = access.values.reduce(into: [.anyone]) { $0.formUnion($1.visibleTo) }
+      state.named = access.values.reduce(into: others.union([.anyone])) { $0.formUnion($1.visibleTo) }
       guard state.named.isSubset(of: formerlyNamed) else { return state.takeViews { _ in true } }
       let changed = former.filter { access[$0.key] != $0.value }
       return state.takeViews { key in

@@ -78,6 +78,7 @@ extension StreamServer {
         if present == nil { setBases([], of: name) }
       }
     }
+    retired.withLock { $0.keep(Set(templates.map(\.name.text))) }
     for template in former where self.templates.all.allSatisfy({ $0 !== template }) {
       systemStreams.remove(template.name.text)
     }
@@ -220,16 +221,17 @@ extension StreamServer {
 
   /// Forgets streams that are not in use. A client that asks for one meanwhile waits for the queue, and makes it again.
   private func forget(_ names: [String], of template: ServedTemplate) {
-    let removed = names.compactMap { streams.remove($0) }
+    let removed = remove(names)
     // A loop that has found one of them before has begun to use it after this.
     let isCertain = awaitTurns()
     let used = removed.filter { stream in
       !isCertain || stream.isInUse || making.withLock { $0?.dependents[stream.name]?.isEmpty == false }
     }
-    for stream in used { _ = streams.insert(stream) }
+    putBack(used)
     let isUsed = Set(used.map(\.name))
     let gone = removed.filter { !isUsed.contains($0.name) }
     end(gone)
+    retire(gone)
     release(names.filter { !isUsed.contains($0) }, of: template)
   }
 
@@ -306,9 +308,10 @@ extension StreamServer {
       if let dependent = making.withLock({ $0?.dependents[name]?.min() }) {
         return completed(.init(.noEffect, "\"\(name)\" is in use: \"\(dependent)\" is made of it"))
       }
-      _ = streams.remove(name)
+      _ = remove([name])
       end([stream])
       endRequests(to: [stream])
+      retire([stream])
       release([name], of: template)
       completed(nil)
     }

@@ -20,6 +20,8 @@ package struct StreamTemplate: Sendable {
   package var takesValues: Bool
   /// The clients that see the template in `$templates`: those that may have a stream of it.
   package var shownTo: AccessRules
+  /// Whether the metrics show each of its streams; if not, they show the sums.
+  package var hasMetricsOfEach: Bool
   /// Whether `access` may wait, for example for a name service. It is called on the maker's queue then, else on event loops.
   package var accessWaits: Bool
   /// The clients that may read a stream with these values, and those that may publish to it. Called from any thread.
@@ -29,13 +31,13 @@ package struct StreamTemplate: Sendable {
   package init(
     _ name: NameTemplate, limit: Int = 1000, forgetTime: Duration? = .seconds(600), source: String = "publisher",
     type: String = "application/json", takesValues: Bool = false, shownTo: AccessRules = AccessRules(),
-    accessWaits: Bool = false,
+    hasMetricsOfEach: Bool = false, accessWaits: Bool = false,
     access: @escaping @Sendable (NameValues) -> (read: AccessRules, write: AccessRules) = { _ in (AccessRules(), .owner)
     }
   ) {
     (self.name, self.limit, self.forgetTime, self.source) = (name, limit, forgetTime, source)
     (self.type, self.takesValues, self.shownTo) = (type, takesValues, shownTo)
-    (self.accessWaits, self.access) = (accessWaits, access)
+    (self.hasMetricsOfEach, self.accessWaits, self.access) = (hasMetricsOfEach, accessWaits, access)
   }
 }
 
