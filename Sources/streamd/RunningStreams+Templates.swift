@@ -114,10 +114,15 @@ extension RunningStreams: StreamMaker {
 
 extension StreamTemplate {
   init(_ template: Configuration.Template) {
+    let (sample, isPublished) = (template.sample, template.sample.source.section.isPublished)
+    let shownTo = isPublished ? sample.readRules.joined(with: sample.writeRules) : sample.readRules
     self.init(
-      template.name, limit: template.streams, forgetTime: template.forget, source: template.sample.source.kind,
-      type: template.sample.type, takesValues: template.sample.source.section.isPublished,
-      hasMetricsOfEach: template.metrics == .each, accessWaits: template.needsLookUp
+      template.name, limit: template.streams, forgetTime: template.forget, source: sample.source.kind,
+      type: sample.type,
+      takesValues: isPublished,
+      // Rules with expressions admit any client for some value.
+      shownTo: template.needsLookUp ? AccessRules() : shownTo, hasMetricsOfEach: template.metrics == .each,
+      accessWaits: template.needsLookUp
     ) { template.accessRules($0) }
   }
 }

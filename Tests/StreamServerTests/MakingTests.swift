@@ -1,5 +1,6 @@
 import Dispatch
 import Events
+import Glibc
 import RSocket
 import Reactive
 import ReplayLog
@@ -63,14 +64,16 @@ final class TestMaker: StreamMaker {
 
   @discardableResult private func serve(
     _ harness: ServerHarness, _ names: [String] = ["s/{x}"], limit: Int = 1000, forget: Duration? = nil,
-    published: Bool = true, waits: Bool = false, _ rules: @escaping Rules = owner
+    published: Bool = true, shownTo: AccessRules = AccessRules(), waits: Bool = false,
+    _ rules: @escaping Rules = owner
   ) throws -> TestMaker {
     let maker = TestMaker(harness.server, published: published, rules)
     let letters = NameTemplate.Parameter(characters: NameCharacters("a-z0-9-") ?? .all, length: 20)
     let templates = try names.map { name in
       StreamTemplate(
         try NameTemplate(name, parameters: ["x": letters]), limit: limit, forgetTime: forget,
-        source: published ? "publish" : "timer", takesValues: published, accessWaits: waits, access: rules)
+        source: published ? "publish" : "timer", takesValues: published, shownTo: shownTo,
+        accessWaits: waits, access: rules)
     }
     maker.queue.sync { harness.server.setTemplates(templates, maker: maker) }
     return maker
@@ -267,6 +270,18 @@ final class TestMaker: StreamMaker {
       #expect(try maker.response().status == 204)
       maker.request("DELETE", "/streams/s/a")
       #expect(try maker.response().status == 403)  // it is nobody's now
+    }
+  }
+
+  @Test func aClientSeesTheTemplatesOfWhichItMayHaveStreams() async throws {
+    try await withServer { harness in
+      try serve(harness, shownTo: AccessRules([.user(4711)]))
+      for (user, isShown) in [(UInt32(4711), true), (4712, false), (getuid(), true)] {
+        let client = try WireClient(harness.server, user: user)
+        client.get("$templates")
+        let text = String(decoding: try client.event().data, as: UTF8.self)
+        #expect(text.contains("s/{x}") == isShown, "\(user): \(text)")
+      }
     }
   }
 

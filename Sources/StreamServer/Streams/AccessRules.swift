@@ -79,6 +79,9 @@ public struct AccessRules: Equatable, Sendable {
     tokens.isEmpty ? self : AccessRules(rules + tokens.map { .token($0) })
   }
 
+  /// The rules that admit who any of both admits.
+  package func joined(with others: AccessRules) -> AccessRules { AccessRules(rules.union(others.rules)) }
+
   /// Whether there are rules for clients besides tokens and those of the default, `owner`.
   var hasOwnRules: Bool {
     let clients = rules.filter { if case .token = $0 { false } else { true } }
