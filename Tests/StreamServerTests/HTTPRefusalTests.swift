@@ -308,4 +308,19 @@ import Testing
       #expect(tooMany.status == 400 && tooMany.text.contains("at most 8 streams"), "\(tooMany)")
     }
   }
+
+  /// A connection has a few places in its user's queue. The streams before the refused one have one each.
+  @Test func aConnectionDeliversEventsAfterRefusedRequestsForSeveralStreams() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      for name in ["s", "t"] {
+        try harness.add(name) { ($0.type, $0.replay) = ("text/plain", 100) }.send(Array("x".utf8))
+      }
+      let client = try HTTPWireClient(harness)
+      for _ in 0...Slices.subscriptions {
+        let refusal = try client.fetch("/streams/s,t?as=raw&from=replay,9000000000000000")
+        #expect(refusal.status == 400, "\(refusal)")
+      }
+      #expect(try client.fetch("/streams/s?as=raw&follow=0").text == "x\n")
+    }
+  }
 }

@@ -508,6 +508,7 @@ final class Connection: EventLoop.Handler {
     if phase == .closed { speaker = nil }
   }
 
+  /// Ends all subscriptions. None of them has a place in the user's queue any more.
   func endSubscriptions() {
     extras?.blocked = []
     extras?.standby = nil
@@ -517,6 +518,7 @@ final class Connection: EventLoop.Handler {
       subscription.lane.remove(subscription)
       worker.release(subscription.lane)
     }
+    readyCount = 0
   }
 
   func close() {
