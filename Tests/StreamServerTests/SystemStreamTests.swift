@@ -515,6 +515,33 @@ import Testing
     }
   }
 
+  /// Its head has the size of the event. The event of the new view has another size.
+  @Test func aResponseWithoutAnyByteOfItsEventEndsWhenTheViewChanges() throws {
+    let server = try StreamServer(limits: ServerLimits(workers: 1))
+    let loop = server.loops[0]
+    func add(_ name: String, _ read: AccessRules) throws {
+      let configuration = StreamConfiguration(
+        name: name, description: String(repeating: "x", count: 100_000), read: read)
+      try server.add(configuration, source: Empty<EventBatch, StreamFailure>(completeImmediately: false))
+    }
+    try add("open", AccessRules())
+    let client = try HTTPWireClient(server, user: 1001)
+    while server.workers[0].allConnections.isEmpty { loop.runOneTurn() }
+    let connection = try #require(server.workers[0].allConnections.first)
+    client.get("/streams")
+    while connection.sentByteCount < 100_000 { loop.runOneTurn() }
+    #expect(try client.response().isComplete)
+    let http = try #require(connection.speaker as? HTTPSpeaker)
+    let view = try #require(server.systemStreams.view(of: "$streams", connection.visibility))
+    http.respond(
+      with: NewestEvent.newest(of: view).event, of: view,
+      HTTPRequest(isHead: false, keepsConnection: true, allowsChunks: true, allowedOrigin: nil), isKnown: false)
+    try add("granted", AccessRules([.user(1001)]))
+    for _ in 0..<3 { loop.runOneTurn() }
+    let response = try client.response()
+    #expect(response.status == 200 && response.body.isEmpty && !response.isComplete, "\(response)")
+  }
+
   @Test func aReplyIsSharedByRequestsWithinAQuarterOfASecond() async throws {
     let harness = try ServerHarness(systemStreamAge: .milliseconds(250))
     let start = EventLoop.monotonicNow()

@@ -429,7 +429,10 @@ extension Connection {
       visible = worker.streams[name].flatMap { view(of: $0, inPlaceOf: behind) }
     }
     guard let stream = visible else { return fail(subscription, .tooManyViews(of: name)) }
-    guard former.cursor.sentBytes == 0 else { return fail(subscription, .eventLost(former.cursor.position)) }
+    // A response with one event has the event's size in its head.
+    guard former.cursor.sentBytes == 0, !(former.format.isBody && former.format.completes) else {
+      return fail(subscription, .eventLost(former.cursor.position))
+    }
     let extras: SubscriptionExtras?
     do {
       extras = try self.extras(subscription.extras?.verdicts?.filter, of: stream)
