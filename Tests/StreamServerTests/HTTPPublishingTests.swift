@@ -578,4 +578,20 @@ import Testing
     // The second batch, of which a part waits, is not counted.
     #expect(response.status == 503 && response.text.contains("\"accepted\":4}"), "\(response)")
   }
+
+  /// The answers before the value would fill the output, if there were one.
+  @Test func aValueIsStoredThoughItsClientReadsNothing() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      try harness.addPublished("p")
+      try harness.add("page") { $0.type = "text/plain" }.send([UInt8](repeating: 65, count: 60_000))
+      let client = try HTTPWireClient(harness)
+      shutdown(client.wire.descriptor.raw, CInt(SHUT_RD))
+      func get(_ target: String) -> String { "GET \(target) HTTP/1.1\r\nHost: localhost\r\n\r\n" }
+      client.send(
+        get("/streams/page") + String(repeating: get("/healthz"), count: 60)
+          + "POST /streams/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n1")
+      harness.eventually { harness.server.statistics.eventsIn == 2 }
+      #expect(try Self.values(harness, "p") == ["1"])
+    }
+  }
 }

@@ -85,6 +85,13 @@ final class HTTPSpeaker: Speaker {
 
   override var hasOutbound: Bool { connection.hasUnsent }
 
+  /// The requests of a client that reads nothing wait for no answer to be read.
+  override func takeTurn() -> Bool {
+    guard connection.hasLostReader, !pending.isEmpty else { return false }
+    continueWithPending()
+    return true
+  }
+
   override func didWriteAll() {
     if connection.hasLostWriter, pending.isEmpty { connection.close() } else { continueWithPending() }
   }
