@@ -71,6 +71,15 @@ class Exchange: Speaker {
   }
 }
 
+extension HTTPRequest {
+  /// The same request; without `keeps`, the connection ends after it.
+  func keeping(_ keeps: Bool) -> HTTPRequest {
+    HTTPRequest(
+      isHead: isHead, keepsConnection: keepsConnection && keeps, allowsChunks: allowsChunks,
+      allowedOrigin: allowedOrigin)
+  }
+}
+
 /// The connection's last response is complete. Once it is written, the connection's sending end is closed, and further
 /// input is discarded. An immediate close would discard the bytes that the client has not read (RFC 9112, section 9.6), and
 /// many clients read nothing before they have sent the whole body.

@@ -78,7 +78,7 @@ final class MetricsResponse: Exchange, @unchecked Sendable {  // confined to its
   }
 
   override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request)
+    http.respond(Rejection(of: failure), to: request.keeping(false))
     connection.finishClosing()
   }
 

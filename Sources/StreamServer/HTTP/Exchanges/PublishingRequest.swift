@@ -387,15 +387,6 @@ extension Rejection {
   }
 }
 
-extension HTTPRequest {
-  /// The same request; without `keeps`, the connection ends after it.
-  fileprivate func keeping(_ keeps: Bool) -> HTTPRequest {
-    HTTPRequest(
-      isHead: false, keepsConnection: keepsConnection && keeps, allowsChunks: allowsChunks,
-      allowedOrigin: allowedOrigin)
-  }
-}
-
 extension HTTPSpeaker {
   /// Further names of NDJSON, none of which is registered.
   static let otherLineTypes = [

@@ -73,7 +73,7 @@ final class WaitingResponse: Exchange {
   }
 
   override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request)
+    http.respond(Rejection(of: failure), to: request.keeping(false))
     connection.finishClosing()
   }
 
