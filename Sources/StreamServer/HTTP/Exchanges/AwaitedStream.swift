@@ -47,7 +47,7 @@ final class AwaitedStream: Exchange {
   }
 
   override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request)
+    http.respond(Rejection(of: failure), to: request.keeping(false))
     connection.finishClosing()
   }
 
