@@ -20,6 +20,7 @@ extension RunningStreams: StreamMaker {
       journal.write(.stateLost, .warning, "not made: \(error)", .stream(name), .template(template.text))
       throw StreamFailure("\"\(name)\" cannot be made: its configuration is not valid with this name")
     }
+    server.setBases(stream.bases, of: name)
     for base in stream.bases {
       if let formerMakers {
         try server.restoreStream(base, of: formerMakers[base])

@@ -148,6 +148,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     for (name, storage) in storages { server.setStorage(storage, of: name) }
     for name in difference.removed {
+      server.setBases([], of: name)
       feeds[name] = nil
       logs.forget(name)
     }

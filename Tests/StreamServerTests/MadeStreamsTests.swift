@@ -48,6 +48,17 @@ import Testing
     }
   }
 
+  @Test func formerUsesTakeNoMemory() {
+    var world = World(limit: 10, forgetTime: 1)
+    world.add("kept", alice, inUse: true)
+    for index in 0..<10_000 {
+      world.add("s\(index)", alice)
+      world.now += 1
+      for name in world.due() { world.streams.remove(name) }
+    }
+    #expect(world.streams.count == 1 && world.streams.entryCount < 300)
+  }
+
   @Test func aUserHasAtMostAsManyAsAreFree() {
     var world = World(limit: 10)
     for index in 0..<5 {

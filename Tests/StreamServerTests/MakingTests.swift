@@ -34,7 +34,8 @@ final class TestMaker: StreamMaker {
     _ name: String, of template: NameTemplate, _ values: NameValues, for maker: StreamOwner?
   ) throws(StreamFailure) -> [String] {
     delay.withLock { $0 }?.wait()
-    let bases = values["base"].map { ["s/\($0)"] } ?? []
+    let bases = ["base", "other"].compactMap { values[$0] }.map { "s/\($0)" }
+    server.setBases(bases, of: name)
     for base in bases { try server.makeStream(base, for: maker) }
     var configuration = StreamConfiguration(name: name, replay: 100)
     configuration.template = template.text
@@ -370,8 +371,32 @@ final class TestMaker: StreamMaker {
       let maker = try serve(harness, limit: 2)
       let client = try HTTPWireClient(harness)
       client.get("/streams/s/a,s/b,s/c?as=sse")
-      #expect(try client.response().status == 404)
-      #expect(maker.forgotten.withLock { $0.count } <= 3)
+      #expect(try client.response().status == 503)
+      #expect(maker.forgotten.withLock { $0.isEmpty })
+      client.get("/streams/s/c,s/d?as=sse")
+      #expect(try client.head()?.status == 200)
+    }
+  }
+
+  @Test func noStreamOfARequestIsForgottenBeforeTheLastIsMade() async throws {
+    try await withServer { harness in
+      try serve(harness, forget: .nanoseconds(1))
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/" + (0..<16).map { "s/\($0)" }.joined(separator: ",") + "?as=sse")
+      #expect(try client.head()?.status == 200)
+    }
+  }
+
+  @Test func noBaseOfAStreamMakesRoomForAnother() async throws {
+    try await withServer { harness in
+      let maker = try serve(harness, ["s/{x}", "of/{base}/{other}"], limit: 1)
+      let client = try HTTPWireClient(harness)
+      client.request("PUT", "/streams/of/a/b")
+      let response = try client.response()
+      #expect(response.status == 503 && response.text.contains("too-many-streams"))
+      #expect(names(harness) == ["s/a"] && maker.forgotten.withLock { $0.isEmpty })
+      client.request("PUT", "/streams/s/b")
+      #expect(try client.response().status == 201)
     }
   }
 
@@ -467,6 +492,27 @@ final class TestMaker: StreamMaker {
       let templates = [StreamTemplate(try NameTemplate("s/{other}"), limit: 1)]
       maker.queue.sync { harness.server.setTemplates(templates, maker: maker) }
       #expect(maker.queue.sync { harness.server.madeStreams } == ["s/a": "s/{other}"])
+    }
+  }
+
+  @Test func aBaseIsForgottenAfterTheTemplateOfItsDerivedStreamIsRemoved() async throws {
+    try await withServer { harness in
+      let maker = try serve(harness, ["s/{x}", "of/{base}"], forget: .milliseconds(1))
+      maker.queue.sync {
+        harness.server.setBases(["s/a"], of: "configured")
+        try? harness.server.makeStream("s/a", for: nil)
+      }
+      let client = try HTTPWireClient(harness)
+      client.request("PUT", "/streams/of/b")
+      #expect(try client.response().status == 201)
+      try publish("s/other", 1, by: try WireClient.ready(harness.path))
+      harness.eventually { maker.forgotten.withLock { $0.contains("s/other") } }
+      let templates = [StreamTemplate(try NameTemplate("s/{x}"), forgetTime: .milliseconds(1))]
+      maker.queue.sync {
+        harness.server.setTemplates(templates, maker: maker)
+        harness.server.setBases([], of: "configured")
+      }
+      harness.eventually { Set(["s/a", "s/b"]).isSubset(of: maker.forgotten.withLock { $0 }) }
     }
   }
 

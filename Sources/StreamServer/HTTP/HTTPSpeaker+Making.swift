@@ -30,10 +30,15 @@ extension HTTPSpeaker {
   private func make(
     _ name: String, for purpose: NeededStream.Purpose, isMade: Bool, _ request: HTTPRequest, _ head: RequestHead
   ) throws(Rejection) {
+    let needed = try needed(name, for: purpose, isMade: isMade)
     madeNames.insert(name)
-    AwaitedStream.begin(
-      try needed(name, for: purpose, isMade: isMade), for: request.withoutBody(of: head), on: self
-    ) { [self] _ in respond(to: head) }
+    AwaitedStream.begin(needed, for: request.withoutBody(of: head), on: self) { [self] _ in
+      if let use = worker.streams[name]?.use { madeHolds.append(StreamUse.Hold(use)) }
+      let count = madeNames.count
+      respond(to: head)
+      // No other one is being made.
+      if madeNames.count == count { madeHolds = [] }
+    }
   }
 
   /// PUT: makes a stream, unless it exists.

@@ -35,6 +35,8 @@ final class HTTPSpeaker: Speaker {
   private var unreadByteCount: UInt32 = 0
   /// The streams that were made for the request in progress: none is made twice for it.
   var madeNames: Set<String> = []
+  /// Keeps those until the others are made, too.
+  var madeHolds: [StreamUse.Hold] = []
   /// The stream that was just not found, and that a template could make.
   var absentName: String?
 
@@ -216,7 +218,7 @@ final class HTTPSpeaker: Speaker {
       partialHead = nil
       hasRequested = true
       connection.clearClock()
-      madeNames = []
+      (madeNames, madeHolds) = ([], [])
       respond(to: head)
     } catch {
       let end = min(bytes.count, offset + HTTPRequest.startByteCount)

@@ -51,6 +51,9 @@ struct MadeStreams {
   var count: Int { made.count }
   var names: [String] { Array(made.keys) }
 
+  /// The entries in the orders, also those of former times.
+  var entryCount: Int { ownerOrders.values.reduce(order.count) { $0 + $1.count } }
+
   func contains(_ name: String) -> Bool { made[name] != nil }
 
   /// Who made the stream; nil: nobody who is known.
@@ -111,7 +114,10 @@ struct MadeStreams {
     guard let stream = made[name], stream.unusedSince != now else { return }
     made[name]?.unusedSince = now
     order.insert(.init(time: now, name: name))
-    if let owner = stream.owner { ownerOrders[owner, default: UseOrder()].insert(.init(time: now, name: name)) }
+    if let owner = stream.owner {
+      ownerOrders[owner, default: UseOrder()].insert(.init(time: now, name: name))
+      compact(owner)
+    }
     compact()
   }
 
@@ -157,6 +163,12 @@ struct MadeStreams {
     guard order.count > 2 * made.count + 64 else { return }
     order.keep { made[$0.name]?.unusedSince == $0.time }
     for owner in ownerOrders.keys { ownerOrders[owner]?.keep { made[$0.name]?.unusedSince == $0.time } }
+  }
+
+  /// The same for one user, whose entries stay while nothing asks for the user's longest unused stream.
+  private mutating func compact(_ owner: ClientUser) {
+    guard ownerOrders[owner]?.count ?? 0 > 2 * (ownerCounts[owner] ?? 0) + 64 else { return }
+    ownerOrders[owner]?.keep { made[$0.name]?.unusedSince == $0.time }
   }
 }
 

@@ -36,6 +36,8 @@ struct Making {
   /// The time for which the timer that forgets is set; nil: there is none.
   var timer: UInt64?
   var requests = MakingRequests()
+  /// Why a base of the stream that is being made cannot be made.
+  var baseFailure: RequestFailure?
 }
 
 /// What has become of a client's wish for a stream.
@@ -118,7 +120,9 @@ extension StreamServer {
   package func makeStream(_ name: String, for maker: StreamOwner?) throws(StreamFailure) {
     guard streams[name] == nil, let match = templates.match(name) else { return }
     guard let maker else { return try add(name, match, by: nil) }
-    if let failure = make(name, match, for: maker.user) { throw StreamFailure(failure.sentence) }
+    guard let failure = make(name, match, for: maker.user) else { return }
+    making.withLock { $0?.baseFailure = failure }
+    throw StreamFailure(failure.sentence)
   }
 
   /// Makes a stream of a former process, whatever the limits are. On the maker's queue.
@@ -129,11 +133,17 @@ extension StreamServer {
 
   /// The stream is derived of others from now on, which are in use while it exists. On the maker's queue.
   package func setBases(_ names: [String], of stream: String) {
-    making.withLock { making in
-      for base in making?.bases[stream] ?? [] { making?.dependents[base]?.remove(stream) }
+    let former = making.withLock { making -> [String] in
+      let former = making?.bases[stream] ?? []
+      for base in former {
+        making?.dependents[base]?.remove(stream)
+        if making?.dependents[base]?.isEmpty == true { making?.dependents[base] = nil }
+      }
       making?.bases[stream] = names.isEmpty ? nil : names
       for base in names { making?.dependents[base, default: []].insert(stream) }
+      return former
     }
+    for base in former { streams[base]?.use?.end() }
   }
 
   // MARK: Making
@@ -183,12 +193,14 @@ extension StreamServer {
       try add(name, match, by: user)
       return nil
     } catch {
-      return .init(.failed, error.message)
+      return making.withLock { $0?.baseFailure.take() } ?? .init(.failed, error.message)
     }
   }
 
   private func makeRoom(in template: ServedTemplate, for user: ClientUser) throws(RequestFailure) {
     while true {
+      // Loops that have ended take no turns, so that nothing is forgotten any more.
+      guard !isEnding.load(ordering: .acquiring) else { throw .restarting }
       templates.noteEnds(streams)
       switch template.withStreams({ $0.admit(user, use: use) }) {
       case .admitted: return
@@ -202,9 +214,14 @@ extension StreamServer {
   private func add(_ name: String, _ match: ServedTemplates.Match, by owner: ClientUser?) throws(StreamFailure) {
     guard let maker = making.withLock({ $0?.maker }) else { return }
     let template = match.template
-    let bases = try maker.make(name, of: template.name, match.values, for: owner.map { StreamOwner(user: $0) })
-    template.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
-    setBases(bases, of: name)
+    do throws(StreamFailure) {
+      let bases = try maker.make(name, of: template.name, match.values, for: owner.map { StreamOwner(user: $0) })
+      template.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
+      setBases(bases, of: name)
+    } catch {
+      setBases([], of: name)
+      throw error
+    }
     template.madeCount.add(1, ordering: .relaxed)
     report(.template(template.name.text, .made(stream: name)))
     scheduleForgetting()
@@ -239,7 +256,6 @@ extension StreamServer {
   private func release(_ names: [String], of template: ServedTemplate) {
     guard !names.isEmpty, let maker = making.withLock({ $0?.maker }) else { return }
     for name in names {
-      for base in making.withLock({ $0?.bases[name] }) ?? [] { streams[base]?.use?.end() }
       setBases([], of: name)
       report(.template(template.name.text, .forgotten(stream: name)))
     }

@@ -49,6 +49,7 @@ package protocol StreamMaker: Sendable {
   /// Adds a stream to the server, with `StreamServer.add`.
   ///
   /// - Parameter maker: who the stream is made for, and for whom bases of it are made with `StreamServer.makeStream`.
+  /// Names its bases with `StreamServer.setBases` before it makes them, so that none makes room for another one.
   /// - Returns: the names of the streams of which it is derived. They are in use while it exists.
   /// - Throws: `StreamFailure`, with a sentence for the client.
   func make(
@@ -113,6 +114,16 @@ final class StreamUse: Sendable {
   func release() {
     holds.subtract(1, ordering: .sequentiallyConsistent)
     end()
+  }
+
+  /// Holds the stream while it exists, on one thread.
+  final class Hold {
+    private let use: StreamUse
+    init(_ use: StreamUse) {
+      self.use = use
+      use.hold()
+    }
+    deinit { use.release() }
   }
 
   /// A use ends.

@@ -33,6 +33,7 @@ final class AwaitedStream: Exchange {
     guard isInProgress else { return }
     connection.speak(http)
     if let failure {
+      http.madeHolds = []
       http.respond(http.rejection(.init(name, failure)), to: request)
     } else {
       proceed(isNew)
