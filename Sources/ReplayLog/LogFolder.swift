@@ -15,6 +15,10 @@ import Synchronization
   private let files = StreamFiles()
   /// Set from the first use of the folder on.
   private var marks: IDMarks?
+  /// The streams of templates.
+  private var sharing: Set<String> = []
+  /// An id above all that streams of templates have assigned which are gone.
+  private var sharedFloor: UInt64 = 0
   /// As pread(2).
   var readFile: (CInt, UnsafeMutableRawPointer, Int, off_t) -> Int = { unsafe pread($0, $1, $2, $3) }
   /// As fsync(2), of the folder.
@@ -193,25 +197,27 @@ import Synchronization
 
   /// The first id of a stream whose log is gone: the time in microseconds, or higher if an earlier log may have
   /// assigned that id. If this process has not locked the folder, the time alone.
-  /// - Parameter template: the template of the stream, whose streams have one mark together; nil: it has none.
-  public func firstID(of stream: String, template: String? = nil) -> UInt64 {
-    max(EventLoop.wallClock(), marks?.mark(of: Self.markName(of: stream, template)) ?? 0)
+  /// Streams of templates come and go: they have one mark together, so also if their names belong to others later.
+  public func firstID(of stream: String) -> UInt64 {
+    max(EventLoop.wallClock(), marks?.mark(of: stream) ?? 0, sharedFloor)
   }
 
-  /// The name in the file of marks. A stream's name has no `{`.
-  private static func markName(of stream: String, _ template: String?) -> String {
-    template.map { String($0.prefix(128)) } ?? stream
+  /// The stream is one of a template from now on, or is not.
+  public func setSharesIDs(_ isShared: Bool, _ stream: String) {
+    if isShared { sharing.insert(stream) } else { sharing.remove(stream) }
   }
+
+  /// No stream has this name.
+  private static let sharedMark = "{}"
+  /// The mark of these rises in steps of 2^26, so that few new streams wait for the disk.
+  private static let stepBits: UInt64 = 26
 
   /// Records the stream's assigned ids from now on, independent of its log, if this process has locked the folder.
-  /// - Parameter template: as for `firstID`. Its mark rises in steps, so that few of its new streams wait for the disk.
-  public func rememberIDs(of log: EventLog, _ stream: String, template: String? = nil) {
+  public func rememberIDs(of log: EventLog, _ stream: String) {
     guard let marks else { return }
-    let name = Self.markName(of: stream, template)
-    log.reserveIDs { marks.raise(name, to: template == nil ? $0 : ($0 >> Self.stepBits + 1) << Self.stepBits) }
+    guard sharing.contains(stream) else { return log.reserveIDs { marks.raise(stream, to: $0) } }
+    log.reserveIDs { marks.raise(Self.sharedMark, to: ($0 >> Self.stepBits + 1) << Self.stepBits) }
   }
-
-  private static let stepBits: UInt64 = 26
 
   /// The streams whose logs are in files of the folder, as far as their heads can be read.
   public var streamNames: [String] {
@@ -233,7 +239,12 @@ import Synchronization
   }
 
   /// Records the next id of a stream that has become inactive.
-  public func settleIDs(of stream: String, at id: UInt64) { marks?.settle(stream, at: id) }
+  public func settleIDs(of stream: String, at id: UInt64) {
+    if sharing.contains(stream) { sharedFloor = max(sharedFloor, id) } else { marks?.settle(stream, at: id) }
+  }
+
+  /// All streams are inactive.
+  public func settleSharedIDs() { if sharedFloor > 0 { marks?.settle(Self.sharedMark, at: sharedFloor) } }
 
   /// Writes the recorded ids to the disk; returns when that has finished or failed.
   public func flushIDs() { marks?.flush() }
@@ -351,6 +362,7 @@ import Synchronization
     } else {
       marks = IDMarks(in: descriptor, path: path, report: report)
     }
+    sharedFloor = max(sharedFloor, marks?.mark(of: Self.sharedMark) ?? 0)
   }
 
   /// The locked folder. Another one may have its path by now, with the files of another process. -1 without a lock.

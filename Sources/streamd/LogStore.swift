@@ -281,6 +281,7 @@ final class LogStore {
 
   /// - Throws: `SystemError` when there is no memory for it.
   func log(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
+    folder.setSharesIDs(stream.template != nil, stream.name)
     let kept = try findLog(of: stream)
     use(kept.log, for: stream)
     return kept
@@ -288,16 +289,21 @@ final class LogStore {
 
   private func use(_ log: EventLog, for stream: Configuration.Stream) {
     logs[stream.name] = log
-    folder.rememberIDs(of: log, stream.name, template: stream.template)
+    folder.rememberIDs(of: log, stream.name)
   }
 
   /// The streams of which the service manager, or a file, has a log that no stream uses yet.
   var unusedNames: [String] { (held.keys + folder.streamNames.filter { logs[$0] == nil }).sorted() }
 
+  private func settleIDs(of stream: String) {
+    if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.nextOwnID) }
+    folder.setSharesIDs(false, stream)
+  }
+
   /// Releases the log of a stream that is forgotten. Its file is removed.
   func discard(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
-    logs[stream] = nil
+    settleIDs(of: stream)
     guard let file = filed.removeValue(forKey: stream) else { return }
     file.close()
     folder.remove(stream)
@@ -460,7 +466,7 @@ final class LogStore {
   /// Releases the log of a stream that is no longer served. A file keeps its content.
   func forget(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
-    if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.nextOwnID) }
+    settleIDs(of: stream)
     guard let file = filed.removeValue(forKey: stream) else { return }
     file.close()
     folder.leave(stream)
@@ -513,7 +519,7 @@ final class LogStore {
 
   private func fresh(_ stream: Configuration.Stream, _ limits: EventLog.Limits) -> EventLog? {
     EventLog(
-      name: stream.name, limits: limits, firstID: folder.firstID(of: stream.name, template: stream.template),
+      name: stream.name, limits: limits, firstID: folder.firstID(of: stream.name),
       followsFleet: stream.share == .fleet)
   }
 
@@ -533,6 +539,7 @@ final class LogStore {
     let done = DispatchSemaphore(value: 0)
     queue.async {
       for (stream, log) in unsafe store.logs { unsafe store.folder.settleIDs(of: stream, at: log.nextOwnID) }
+      unsafe store.folder.settleSharedIDs()
       unsafe store.folder.flushIDs()
       for (stream, log) in unsafe store.filed {
         log.close()

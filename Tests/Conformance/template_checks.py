@@ -72,7 +72,7 @@ def refused_commands(trial):
     refused(trial.give("make", "other/a", connection), "not-found", NO_STREAM, trial)
     refused(trial.give("make", 'rooms/"a\\', connection), "not-found", NO_STREAM, trial)
     refused(trial.give("make", "notes", connection), "not-supported", NO_EFFECT, trial)
-    refused(trial.give("forget", "notes", connection), "not-found", NO_STREAM, trial)
+    refused(trial.give("forget", "notes", connection), "not-supported", NO_EFFECT, trial)
     reader = trial.subscribe("few/a", connection, marker=True, from_="new")
     reader.marker()
     refused(trial.give("make", "few/b", connection), "limit", TOO_MANY_STREAMS, trial)

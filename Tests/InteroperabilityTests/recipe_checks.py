@@ -228,7 +228,7 @@ async def recipe_of_an_exchange_works(daemon):
     """the recipe for an exchange gives many bots the trades of one connection to each of three exchanges"""
     [streams] = blocks("One exchange connection for many bots", "toml")
     [command] = blocks("One exchange connection for many bots", "sh")
-    connections = []
+    connections, subscribed = [], {name: asyncio.Event() for name in ("kraken", "binance", "coinbase")}
 
     def exchange(name, messages, subscription):
         async def serve(socket):
@@ -236,6 +236,9 @@ async def recipe_of_an_exchange_works(daemon):
             with contextlib.suppress(websockets.ConnectionClosed):
                 asked = json.loads(await socket.recv())
                 expect(subscription in asked.values(), f"{name} is asked {asked}")
+                subscribed[name].set()
+                for other in ("kraken", "coinbase"):  # the events of one alone may be all that a bot wants
+                    await subscribed[other].wait()
                 while True:
                     for message in messages:
                         await socket.send(json.dumps(message))

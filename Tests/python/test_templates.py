@@ -46,7 +46,7 @@ def test_publishing_and_subscribing_make_a_stream(c):
     (lambda c: c.make("rooms/.."), streamd.NotFound, streamd.Reason.NO_STREAM),
     (lambda c: c.make('rooms/"\\\n'), streamd.NotFound, streamd.Reason.NO_STREAM),
     (lambda c: c.make("notes"), streamd.NotSupported, streamd.Reason.NO_EFFECT),
-    (lambda c: c.forget("notes"), streamd.NotFound, streamd.Reason.NO_STREAM),
+    (lambda c: c.forget("notes"), streamd.NotSupported, streamd.Reason.NO_EFFECT),
     (lambda c: c.make(""), streamd.Invalid, None), (lambda c: c.forget("n" * 256), streamd.Invalid, None),
 ])
 def test_a_refused_command_has_its_reason(c, action, kind, reason):

@@ -110,7 +110,9 @@ private final class PublishedMaker: StreamMaker {
       let forget = try Command(["--socket", path, "forget", "s/b", "notes", "s/a"])
       #expect(
         await forget.end() == (
-          77, "streamctl: no stream named \"s/b\"\nstreamctl: no stream named \"notes\"\n"
+          77,
+          "streamctl: no stream named \"s/b\"\n"
+            + "streamctl: \"notes\" is configured: only streams of templates are deleted\n"
         ))
       let again = try Command(["--socket", path, "forget", "s/a"])
       #expect(await again.end() == (77, "streamctl: no stream named \"s/a\"\n"))

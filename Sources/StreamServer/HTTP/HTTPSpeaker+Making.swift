@@ -32,7 +32,7 @@ extension HTTPSpeaker {
   ) throws(Rejection) {
     let needed = try needed(name, for: purpose, isMade: isMade)
     madeNames.insert(name)
-    AwaitedStream.begin(needed, for: request.withoutBody(of: head), on: self) { [self] _ in
+    AwaitedStream.begin(needed, for: request.withoutBody(of: head), head, on: self) { [self] _ in
       if let use = worker.streams[name]?.use { madeHolds.append(StreamUse.Hold(use)) }
       let count = madeNames.count
       respond(to: head)
@@ -44,7 +44,7 @@ extension HTTPSpeaker {
   /// PUT: makes a stream, unless it exists.
   func put(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
-    AwaitedStream.begin(try needed(name, for: .any), for: request, on: self) { [self] isNew in
+    AwaitedStream.begin(try needed(name, for: .any), for: request, head, on: self) { [self] isNew in
       respond(isNew ? .created : .ok, to: request, "text/plain; charset=utf-8", [])
     }
   }
@@ -52,7 +52,7 @@ extension HTTPSpeaker {
   /// DELETE: the requests of the stream's clients end.
   func delete(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
-    AwaitedStream.delete(name, for: request, on: self)
+    AwaitedStream.delete(name, for: request, head, on: self)
   }
 
   /// PUT or DELETE of a stream that no template makes.

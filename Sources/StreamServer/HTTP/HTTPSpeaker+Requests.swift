@@ -93,20 +93,24 @@ extension HTTPSpeaker {
         respond(rejection, to: request.withoutBody(of: head)) { $0.add("Allow", methods) }
       }
     } catch {
-      countRefusal(error)
-      if error.status == .serviceUnavailable, HTTPRequest.isForEvents(head) {
-        return respond(
-          .ok, to: request, EventEncoding.Format.serverSentEvents.mediaType,
-          ServerSentEvents.retryLater(error)
-        ) { $0.add("Cache-Control", "no-store, no-transform") }
-      }
-      respond(error, to: request.withoutBody(of: head), accepted: head.method == .post ? 0 : nil) {
-        if error.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
-        if error.status == .upgradeRequired {
-          $0.add("Connection", "Upgrade")
-          $0.add("Upgrade", "websocket")
-          $0.add("Sec-WebSocket-Version", WebSocketHandshake.version)
-        }
+      refuse(error, to: request, head)
+    }
+  }
+
+  /// Answers a request that is refused.
+  func refuse(_ rejection: Rejection, to request: HTTPRequest, _ head: RequestHead) {
+    countRefusal(rejection)
+    if rejection.status == .serviceUnavailable, HTTPRequest.isForEvents(head) {
+      return respond(
+        .ok, to: request, EventEncoding.Format.serverSentEvents.mediaType, ServerSentEvents.retryLater(rejection)
+      ) { $0.add("Cache-Control", "no-store, no-transform") }
+    }
+    respond(rejection, to: request.withoutBody(of: head), accepted: head.method == .post ? 0 : nil) {
+      if rejection.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
+      if rejection.status == .upgradeRequired {
+        $0.add("Connection", "Upgrade")
+        $0.add("Upgrade", "websocket")
+        $0.add("Sec-WebSocket-Version", WebSocketHandshake.version)
       }
     }
   }
