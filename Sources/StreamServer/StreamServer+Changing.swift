@@ -129,7 +129,6 @@ extension StreamServer {
       stream.endWatch()
       stream.shutDown()
       stream.loseOverflow(report)
-      systemStreams.remove(stream.name)
     }
   }
 

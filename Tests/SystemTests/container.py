@@ -187,7 +187,8 @@ class Container:
         return None
 
     def enter(self, *command):
-        return ["nsenter", "--target", str(self.leader), "--all", "--", *map(str, command)]
+        # This machine's folder for temporary files need not exist there.
+        return ["nsenter", "--target", str(self.leader), "--all", "--", "env", "--unset=TMPDIR", *map(str, command)]
 
     def attempt(self, *command, seconds=COMMAND_SECONDS):
         """A command in the container, which may fail: see subprocess.run. In a separate session, because it could signal

@@ -257,6 +257,7 @@ extension StreamServer {
     guard !names.isEmpty, let maker = making.withLock({ $0?.maker }) else { return }
     for name in names {
       setBases([], of: name)
+      systemStreams.remove(name)
       report(.template(template.name.text, .forgotten(stream: name)))
     }
     template.withStreams { made in for name in names { made.remove(name) } }
