@@ -42,6 +42,7 @@ buffer = {{ events = 4 }}
 [streams.lossless]
 publish = true
 overflow = "block"
+block_timeout = "never"
 buffer = {{ events = 4 }}
 
 [streams.small]

@@ -61,6 +61,7 @@ replay = 10000
 [streams.work]
 publish = true
 overflow = "block"
+block_timeout = "never"
 buffer = {{ events = 4 }}
 replay = 4
 

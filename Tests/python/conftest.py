@@ -36,6 +36,7 @@ buffer = {{ events = 4 }}
 [streams.full]
 publish = true
 overflow = "block"
+block_timeout = "never"
 buffer = {{ events = 4 }}
 
 [streams.small]
