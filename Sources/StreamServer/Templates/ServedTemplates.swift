@@ -79,7 +79,13 @@ final class ServedTemplates: Sendable {
 
   private let state = Locked(State())
   private let hasNone = Atomic(true)
-  private let functions = Locked<(make: Make, delete: Delete)?>(nil)
+  private let functions = Locked<Functions?>(nil)
+
+  /// In a tuple, each access through the lock would wrap the functions once more.
+  private struct Functions {
+    let make: Make
+    let delete: Delete
+  }
 
   /// Where the ends of uses of their streams are listed.
   let ends = StreamUse.Ends()
@@ -112,7 +118,9 @@ final class ServedTemplates: Sendable {
   }
 
   /// Sets the functions of the server.
-  func setFunctions(make: @escaping Make, delete: @escaping Delete) { functions.withLock { $0 = (make, delete) } }
+  func setFunctions(make: @escaping Make, delete: @escaping Delete) {
+    functions.withLock { $0 = Functions(make: make, delete: delete) }
+  }
 
   func make(
     _ name: String, for user: ClientUser, admits: @escaping @Sendable (StreamTemplate, NameValues) -> RequestFailure?,
