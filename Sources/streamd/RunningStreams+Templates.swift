@@ -1,4 +1,5 @@
 import Dispatch
+import StreamRuntime
 import StreamServer
 import Systemd
 
@@ -16,8 +17,12 @@ extension RunningStreams: StreamMaker {
     do {
       stream = try configured.stream(values)
     } catch {
-      // What a value makes of the configuration concerns the operator only.
-      journal.write(.stateLost, .warning, "not made: \(error)", .stream(name), .template(template.text))
+      // What a value makes of the configuration concerns the operator only, once a minute: clients choose the values.
+      let now = EventLoop.monotonicNow()
+      if now >= nextFaultReports[template.text] ?? 0 {
+        nextFaultReports[template.text] = now + 60_000_000_000
+        journal.write(.stateLost, .warning, "not made: \(error)", .stream(name), .template(template.text))
+      }
       throw StreamFailure("\"\(name)\" cannot be made: its configuration is not valid with this name")
     }
     server.setBases(stream.bases, of: name)
@@ -34,7 +39,9 @@ extension RunningStreams: StreamMaker {
       try add(stream, kept)
       reportLogs()
     } catch {
-      logs.discard(name)
+      // A file may have events of a former process.
+      feeds[name] = nil
+      logs.forget(name)
       throw StreamFailure("\"\(name)\" cannot be made: \(error)")
     }
     made[name] = stream

@@ -41,6 +41,8 @@ final class RunningStreams: @unchecked Sendable {
   var made: [String: Configuration.Stream] = [:]
   /// While the streams of a former process are made again: who made them.
   var formerMakers: [String: StreamOwner]?
+  /// When it is to be reported again that a value makes the configuration of a template invalid, by the template.
+  var nextFaultReports: [String: UInt64] = [:]
   /// Whether `LogStore.finish` will be called for made streams.
   var isReportDue = false
 

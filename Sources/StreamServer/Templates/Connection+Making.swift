@@ -20,7 +20,7 @@ struct NeededStream {
 }
 
 extension Connection {
-  /// What a request needs that has found no stream with the name, or that makes one; nil: no template fits the name.
+  /// The stream that a request needs, if a template fits its name; nil: none does.
   ///
   /// - Parameter isMade: whether the request makes the stream.
   /// - Throws: if the client may not have the stream, as if it existed; else if the request does not make it.
@@ -85,7 +85,7 @@ extension Connection {
   }
 }
 
-/// What decides about a client's access to streams of templates, on any thread.
+/// A client, as far as its access to streams of templates depends on it. It can be asked on any thread.
 struct TemplateClient: Sendable {
   let identity: ClientIdentity
   private let groups: [UInt32]

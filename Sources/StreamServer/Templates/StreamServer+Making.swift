@@ -7,7 +7,7 @@ import Synchronization
 // Streams of templates: making, forgetting, deleting. All of it runs on the maker's queue, one at a time, so that a name that
 // is being forgotten is made again only afterwards. Event loops never wait for the queue; it waits for a turn of each loop.
 
-/// Requests that wait for the maker's queue. Users take turns, so that nobody waits for all that another one asks for.
+/// Requests that wait for the maker's queue. Users take turns, so that no user waits for all requests of another one.
 struct MakingRequests {
   typealias Work = @Sendable () -> Void
 
@@ -26,7 +26,7 @@ struct MakingRequests {
   }
 }
 
-/// What a server knows of its maker.
+/// The state of the making of streams: the maker, its waiting requests, and which streams are made of which.
 struct Making {
   let maker: any StreamMaker
   /// The derived streams of each base, by name: a base is in use while there are any.
