@@ -75,7 +75,7 @@ extension EventLog {
   /// Whether it is the log in a region.
   public func isStored(in region: MappedRegion) -> Bool { owner === region }
 
-  /// The descriptor of the log's memory or file; owned by the log.
+  /// The descriptor of the log's own memory or file; owned by the log. -1 in a shared region.
   public var descriptor: CInt { (owner as? MappedRegion)?.descriptor ?? -1 }
 }
 
@@ -96,6 +96,8 @@ public struct LogRemains {
   public let isSalvaged: Bool
   let region: MappedRegion
   let layout: LogLayout
+  /// Keeps the region mapped, or the place in use.
+  private let owner: AnyObject
   private let extent: LogExtent
   private let firstOwnID: UInt64
 
@@ -109,8 +111,26 @@ public struct LogRemains {
     guard let region = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of a log") }
     let layout = try unsafe LogLayout(reading: region.bytes)
     (stream, isSalvaged, self.region, self.layout, firstOwnID) = (layout.name, false, region, layout, 0)
+    owner = region
     extent = try layout.intactExtent(progress: progress)
   }
+
+  /// A log in a shared region.
+  init(in place: LogPlace) throws(LogRefusal) {
+    let layout = try unsafe LogLayout(readingCompact: place.bytes)
+    (stream, isSalvaged, region, self.layout, firstOwnID) = (layout.name, false, place.region.memory, layout, 0)
+    owner = place
+    extent = try layout.intactExtent()
+  }
+
+  /// It rises with each move of a log in a shared region.
+  var generation: UInt64 { layout.generation }
+
+  /// Whether the log is in a shared region; nil: in memory of its own.
+  public func isStored(in region: SharedRegion?) -> Bool { (owner as? LogPlace)?.region === region }
+
+  /// As `EventLog.discard()`.
+  public func discard() { (owner as? LogPlace)?.discard() }
 
   /// A log in a file.
   ///
@@ -124,6 +144,7 @@ public struct LogRemains {
     let layout = try unsafe LogLayout(reading: region.bytes)
     guard layout.hasChecksums else { throw LogRefusal("its events have no checksums") }
     (stream, self.region, self.layout, firstOwnID) = (layout.name, region, layout, time)
+    owner = region
     let extent = try layout.extent()
     if extent.isClosed || extent.boot == boot, let intact = try? layout.intactExtent(progress: progress) {
       (self.extent, isSalvaged) = (intact, false)
@@ -153,7 +174,7 @@ public struct LogRemains {
   public func log(limits: EventLog.Limits, progress: () -> Void = {}) -> EventLog {
     var extent = extent
     let keyed = KeyedState.restored(layout, &extent, limits.state, progress: progress)
-    return EventLog(layout, extent, keyed, limits: limits, owner: region)
+    return EventLog(layout, extent, keyed, limits: limits, owner: owner)
   }
 
   /// The log, continued in the same file; the remains cannot be used afterwards.
@@ -218,6 +239,6 @@ public struct LogRemains {
   public func log() -> EventLog {
     EventLog(
       layout, extent, KeyedState.read(layout, extent),
-      limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: region, firstOwnID: firstOwnID)
+      limits: EventLog.Limits(events: layout.slots, bytes: layout.ringBytes), owner: owner, firstOwnID: firstOwnID)
   }
 }

@@ -16,6 +16,9 @@ import StreamRuntime
 /// events before the first one. A log that has stored a batch with stamps *follows a fleet*: it assigns no id of its own
 /// until a batch without stamps comes, and such events get ids above the wall clock.
 ///
+/// A log with small limits can be in a shared region: it begins small, and moves to a larger place when it would have to
+/// evict events that its limits allow.
+///
 /// The region can outlive the process: see `LogLayout`. Not thread-safe: `SharedLog` guards it.
 public final class EventLog {
   /// The maximum content of a log.
@@ -75,7 +78,7 @@ public final class EventLog {
   /// first.
   public var newestTime: UInt64? { newestID == nil ? nil : lastTime }
   /// The used bytes of the ring, from its start. The rest keeps its content until that is evicted, and takes no memory
-  /// while it was never written. At most, and initially, `limits.bytes`.
+  /// while it was never written. At most, and initially, `limits.bytes`; a compact log may have fewer at a time.
   public var usedBytes: Int {
     didSet { usedBytes = min(usedBytes, limits.bytes) }
   }
@@ -100,14 +103,16 @@ public final class EventLog {
   /// Has a copy of the events.
   package var mirror: (any LogMirror)?
 
-  let layout: LogLayout
-  /// Keeps the region mapped.
+  var layout: LogLayout
+  /// Keeps the region mapped, or the place in use.
   let owner: AnyObject
+  /// Whether it can have more room than it has: it is compact, and smaller than its limits.
+  var canGrow = false
   let clock: () -> UInt64
   /// Called by the log's guard after an append, outside of every lock: see `appendObserver`.
   let didGrow: (@Sendable () -> Void)?
-  private let boot: BootID
-  private var positions: LogPositions
+  let boot: BootID
+  var positions: LogPositions
   private(set) var holeStart: UInt64
   private(set) var holeEnd: UInt64
   /// Every position from here on was assigned to an event, except in the hole; earlier positions are unknown. In the
@@ -117,8 +122,8 @@ public final class EventLog {
   /// The positions of stored events before which the clock was set back; only the newest.
   private(set) var stepsBack: [UInt64] = []
   private var heldPosition = UInt64.max
-  private var nextOffset = 0
-  private var checkpointNote: LogNote?
+  var nextOffset = 0
+  var checkpointNote: LogNote?
   private var fleetNote: LogNote?
   /// Whether its events have the ids of a fleet.
   public var followsFleet: Bool { fleetBytes != nil }
@@ -128,11 +133,11 @@ public final class EventLog {
   /// The least id of an event without a stamp after those with stamps.
   private let firstOwnID: UInt64
   /// Whether the hole is not in the region yet.
-  private var hasNewHole = false
+  private(set) var hasNewHole = false
   /// `endPosition` at the start, plus the ids that were not assigned since.
   private var countStart: UInt64
   /// `endPosition` in the region: it is lower while a batch is being appended.
-  private var committedEnd: UInt64
+  private(set) var committedEnd: UInt64
   private var reserve: ((UInt64) -> Void)?
   private var reservedCount: UInt64 = 0
   /// The id from which on the next reservation is due.
@@ -151,7 +156,9 @@ public final class EventLog {
     firstOwnID: UInt64 = 0,
     clock: @escaping () -> UInt64 = EventLoop.wallClock, didGrow: (@Sendable () -> Void)? = nil
   ) {
-    precondition(layout.slots >= limits.events && layout.ringBytes == limits.bytes, "another geometry than \(limits)")
+    precondition(
+      layout.isCompact || layout.slots >= limits.events && layout.ringBytes == limits.bytes,
+      "another geometry than \(limits)")
     self.layout = layout
     self.state = keyed
     self.limits = limits
@@ -169,6 +176,7 @@ public final class EventLog {
     checkpoint = checkpointNote?.restore(upTo: extent.salvagedEnd ?? extent.end).flatMap { Checkpoint($0) }
     (fleetNote, fleetBytes) = layout.restoredFleetNote(extent)
     historyStart = extent.historyStart
+    noteGrowth()
     guard extent.count > 0 else { return }
     let newest = position(ofLast: 1)
     newestID = newest
@@ -238,8 +246,12 @@ public final class EventLog {
       }
       let place = place(for: data.count)
       guard place.first <= heldPosition else { return false }
-      if state != nil { unsafe consider(keys, count, data, time: now) }
-      unsafe append(data, at: place, time: now)
+      if place.byteCount > layout.ringBytes {
+        leaveOut()
+      } else {
+        if state != nil { unsafe consider(keys, count, data, time: now) }
+        unsafe append(data, at: place, time: now)
+      }
       count += 1
       return true
     }
@@ -294,8 +306,14 @@ public final class EventLog {
     return isWhole ? nil : EventBatch(batch[index...])
   }
 
-  /// The number of events of batches with stamps that were left out since the last call, because they exceed
-  /// `limits.maximumEventBytes`.
+  /// An event is not stored, because the shared region has no room for it. Readers see a gap.
+  @inline(never) private func leaveOut() {
+    leftOutCount += 1
+    _ = leaveHole(to: endPosition + 1)
+  }
+
+  /// The number of events that were left out since the last call: of batches with stamps those that exceed
+  /// `limits.maximumEventBytes`; of a compact log those for which there was no memory.
   public func takeLeftOutCount() -> Int {
     defer { leftOutCount = 0 }
     return leftOutCount
@@ -334,9 +352,11 @@ public final class EventLog {
     guard batch.count <= limits.events, needed <= limits.bytes else { return true }
     let held = distance(from: heldPosition, to: endPosition)
     guard held + UInt64(batch.count) <= UInt64(limits.events) else { return false }
+    if canGrow { _ = grow(by: batch.count, needed) }
+    guard needed <= layout.ringBytes, batch.count <= layout.slots else { return true }
     let start = layout.offset(of: heldPosition)
-    let free = nextOffset > start ? limits.bytes - (nextOffset - start) : start - nextOffset
-    return needed <= free
+    let free = nextOffset > start ? layout.ringBytes - (nextOffset - start) : start - nextOffset
+    return needed <= free && held + UInt64(batch.count) <= UInt64(layout.slots)
   }
 
   /// The events of the last minutes before `time`, in periods: see `RecentEvents`.
@@ -371,7 +391,7 @@ public final class EventLog {
     while position < other.endPosition {
       _ = leaveHole(to: position)
       let data = unsafe UnsafeRawBufferPointer(rebasing: other.record(at: position)[Self.stampBytes...])
-      if data.count <= limits.maximumEventBytes {
+      if data.count <= limits.maximumEventBytes, place(for: data.count).byteCount <= layout.ringBytes {
         _ = unsafe appendIfItFits(data, time: other.time(of: position))
       } else {
         endPosition = position + 1
@@ -482,6 +502,7 @@ public final class EventLog {
   /// Writes the checkpoint of all events so far, including uncommitted ones.
   private func write(_ checkpoint: Checkpoint) {
     self.checkpoint = checkpoint
+    if layout.isCompact, !hasRoom(for: checkpoint) { return }
     checkpointNote?.write(checkpoint.bytes, end: endPosition)
   }
 
@@ -503,20 +524,52 @@ public final class EventLog {
   }
 
   /// The oldest event that can stay beside the hole when the next one follows it: no two share a slot.
-  private func firstBesideHole(_ first: UInt64) -> UInt64 {
-    let slots = UInt64(layout.slots)
+  private func firstBesideHole(_ first: UInt64, _ slots: Int) -> UInt64 {
+    let slots = UInt64(slots)
     let needed = distance(from: first, to: endPosition) + 1 + (holeEnd - holeStart) % slots
     guard needed > slots else { return first }
     return needed - slots < holeStart - first ? first + (needed - slots) : holeEnd
   }
 
-  /// Where the next record is written, and the oldest event after that.
+  /// Where the next record is written, and the oldest event after that. If the record is larger than the ring, the
+  /// shared region is full.
   @inline(__always) private func place(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
+    let place = presentPlace(for: dataBytes)
+    guard canGrow, place.first != firstPosition || place.byteCount > layout.ringBytes else { return place }
+    return growing(for: dataBytes, from: place)
+  }
+
+  /// As above, after a move if that avoids an eviction which the limits do not require.
+  @inline(never) private func growing(
+    for dataBytes: Int, from place: (offset: Int, byteCount: Int, first: UInt64)
+  ) -> (offset: Int, byteCount: Int, first: UInt64) {
+    let isLimited = distance(from: firstPosition, to: endPosition) == UInt64(limits.events)
+    var first = isLimited ? following(firstPosition) : firstPosition
+    var slots = layout.slots
+    if first < holeStart {
+      let most = LogLayout.slots(for: limits.events)
+      // More slots may separate the events on the two sides of the hole.
+      while slots < most, firstBesideHole(first, slots) != first { slots *= 2 }
+      first = firstBesideHole(first, slots)
+    }
+    guard place.first > first || place.byteCount > layout.ringBytes, grow(by: 1, place.byteCount, slots: slots) else {
+      return place
+    }
+    return presentPlace(for: dataBytes)
+  }
+
+  /// How many events there can be now.
+  private var mostEvents: UInt64 { UInt64(min(limits.events, layout.slots)) }
+
+  /// Where the used bytes of the ring end for a record.
+  private func ringEnd(for byteCount: Int) -> Int { min(max(usedBytes, byteCount), layout.ringBytes) }
+
+  @inline(__always) private func presentPlace(for dataBytes: Int) -> (offset: Int, byteCount: Int, first: UInt64) {
     let byteCount = LogLayout.recordBytes(for: dataBytes)
     var (offset, first) = (nextOffset, firstPosition)
-    if distance(from: first, to: endPosition) == UInt64(limits.events) { first = following(first) }
-    if first < holeStart { first = firstBesideHole(first) }
-    if offset + byteCount > max(usedBytes, byteCount) {
+    if distance(from: first, to: endPosition) == mostEvents { first = following(first) }
+    if first < holeStart { first = firstBesideHole(first, layout.slots) }
+    if offset + byteCount > ringEnd(for: byteCount) {
       // No record is split: the records between here and the ring's end are the oldest, and are evicted.
       while first < endPosition, layout.offset(of: first) >= offset { first = following(first) }
       offset = 0

@@ -4,7 +4,7 @@ import Synchronization
 
 // The layout of a log's region, which outlives its process, and the rules by which the next process checks it.
 //
-// A region, version 3 or 4 (host byte order unless stated otherwise):
+// A region of one log, version 3 or 4 (host byte order unless stated otherwise):
 //
 //     0     header: u64 magic, u32 version, u32 flags (1: records have checksums), u64 slots, u64 bytes of the ring,
 //           u64 which of two extents is active, u32 checksum of the preceding fields, of the name and, in version 4, of
@@ -21,6 +21,11 @@ import Synchronization
 //           record: u32 data bytes, u32 checksum, u64 id (big endian), u64 time (big endian), data
 //     …     notes: see `LogNotes`
 //     …     in version 4, at a multiple of 64: the newest event of each key: see `StateArea`
+//
+// A log in a shared region is *compact*, version 5. The same parts have other places: the copies of the extents are 128
+// bytes after them, the name at 288, the index at the next multiple of 8, then the ring, then, if it has a checkpoint,
+// two slots for it (see `LogNote`). At 48 the header has u32 bytes of such a slot, u32 0, u64 generation. Index and ring
+// are smaller than the limits of the log as long as its events need less: it moves to another place when it grows.
 //
 // A region without a state has version 3. Version 2 had neither copies nor notes; it is read, and copied into a region
 // of version 3 or 4. Where the history has no valid checksum, as in regions of earlier programs, it begins with the
@@ -44,15 +49,15 @@ import Synchronization
 @safe struct LogLayout {
   static let headerBytes = 4096
   static let recordHeaderBytes = 24
-  private static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
+  static let magic: UInt64 = 0x474F_4C44_4D52_5453  // "STRMDLOG" in a little endian dump
   private static let version: UInt32 = 3
   private static let versionWithState: UInt32 = 4
+  static let compactVersion: UInt32 = 5
   private static let oldestVersion: UInt32 = 2
   private static let extentOffset = 64
   private static let extentBytes = 64
-  /// The distance from a state's positions to their copies.
-  private static let copyDistance = 1024
   private static let nameOffset = 512
+  private static let compactNameOffset = 288
   /// Exclusive upper bound of ids: additions to an id cannot overflow.
   static let idLimit: UInt64 = 1 << 62
 
@@ -66,9 +71,16 @@ import Synchronization
   let isCurrent: Bool
   /// The newest event of each key; nil: the stream has no keys.
   let stateArea: StateArea?
+  /// Bytes of each of the two slots of a compact log's checkpoint, 0: it has none; nil: the log is not compact.
+  let compactNoteBytes: Int?
   private let slotMask: UInt64
   private let index: UnsafeMutablePointer<UInt64>
   private let ring: UnsafeMutableRawPointer
+
+  var isCompact: Bool { compactNoteBytes != nil }
+  /// The distance from an extent's positions to their copies.
+  private var copyDistance: Int { isCompact ? 128 : 1024 }
+  private var nameOffset: Int { isCompact ? Self.compactNameOffset : Self.nameOffset }
 
   /// The number of slots for `events`.
   static func slots(for events: Int) -> Int { 1 << (Int.bitWidth - (events - 1).leadingZeroBitCount) }
@@ -96,6 +108,7 @@ import Synchronization
     state: (entries: Int, heapBytes: Int)?
   ) {
     unsafe self.bytes = unsafe bytes
+    compactNoteBytes = nil
     self.isCurrent = isCurrent
     self.slots = slots
     self.ringBytes = ringBytes
@@ -114,6 +127,57 @@ import Synchronization
       at: bytes.baseAddress! + start, entries: state.entries, heapBytes: state.heapBytes,
       notes: LogNote.state(inAreaAt: notes))
   }
+
+  /// A compact log, in the first bytes of a place.
+  private init(_ bytes: UnsafeMutableRawBufferPointer, _ shape: CompactShape, nameBytes: Int) {
+    unsafe self.bytes = unsafe bytes
+    (isCurrent, hasChecksums, stateArea) = (true, false, nil)
+    (slots, ringBytes, compactNoteBytes) = (shape.slots, shape.ringBytes, shape.noteBytes)
+    slotMask = UInt64(slots) - 1
+    let index = unsafe bytes.baseAddress! + CompactShape.headerBytes(nameBytes: nameBytes)
+    unsafe self.index = unsafe index.assumingMemoryBound(to: UInt64.self)
+    unsafe ring = unsafe index + slots * 8
+  }
+
+  /// Initializes a compact log without events; `seal` completes it.
+  /// - Parameter bytes: of a place, zero, at least as many as the shape takes.
+  init(
+    formatting bytes: UnsafeMutableRawBufferPointer, name: some Collection<UInt8>, _ shape: CompactShape,
+    generation: UInt64, extent: LogExtent
+  ) {
+    unsafe self.init(bytes, shape, nameBytes: name.count)
+    precondition(shape.byteCount(nameBytes: name.count) <= bytes.count, "\(bytes.count) bytes for \(shape)")
+    let header = bytes.baseAddress!
+    unsafe header.storeBytes(of: Self.compactVersion, toByteOffset: 8, as: UInt32.self)
+    unsafe header.storeBytes(of: UInt64(slots), toByteOffset: 16, as: UInt64.self)
+    unsafe header.storeBytes(of: UInt64(ringBytes), toByteOffset: 24, as: UInt64.self)
+    unsafe header.storeBytes(of: UInt32(shape.noteBytes), toByteOffset: 48, as: UInt32.self)
+    unsafe header.storeBytes(of: generation, toByteOffset: 56, as: UInt64.self)
+    unsafe bytes[nameOffset] = UInt8(name.count)
+    unsafe UnsafeMutableRawBufferPointer(rebasing: bytes[(nameOffset + 1)...]).copyBytes(from: name)
+    write(extent)
+  }
+
+  /// - Parameter bytes: of a place.
+  /// - Throws: `LogRefusal` for anything except a complete compact log.
+  init(readingCompact bytes: UnsafeMutableRawBufferPointer) throws(LogRefusal) {
+    let slots = unsafe bytes.load(fromByteOffset: 16, as: UInt64.self)
+    let ringBytes = unsafe bytes.load(fromByteOffset: 24, as: UInt64.self)
+    let noteBytes = unsafe Int(bytes.load(fromByteOffset: 48, as: UInt32.self))
+    let nameBytes = unsafe Int(bytes[Self.compactNameOffset])
+    guard unsafe bytes.load(as: UInt64.self) == Self.magic,
+      unsafe bytes.load(fromByteOffset: 8, as: UInt32.self) == Self.compactVersion,
+      slots.nonzeroBitCount == 1, slots <= bytes.count / 8, ringBytes <= bytes.count, ringBytes % 8 == 0,
+      noteBytes % 8 == 0, noteBytes == 0 || noteBytes >= CompactShape.leastNoteBytes
+    else { throw LogRefusal("its header is damaged") }
+    let shape = CompactShape(slots: Int(slots), ringBytes: Int(ringBytes), noteBytes: noteBytes)
+    guard shape.byteCount(nameBytes: nameBytes) <= bytes.count else { throw LogRefusal("its header is damaged") }
+    unsafe self.init(bytes, shape, nameBytes: nameBytes)
+    try checkHeader()
+  }
+
+  /// It rises with each move of a compact log.
+  var generation: UInt64 { unsafe isCompact ? bytes.load(fromByteOffset: 56, as: UInt64.self) : 0 }
 
   /// Initializes an empty log.
   ///
@@ -147,8 +211,13 @@ import Synchronization
     unsafe header.storeBytes(of: UInt8(name.count), toByteOffset: Self.nameOffset, as: UInt8.self)
     unsafe (header + Self.nameOffset + 1).copyMemory(from: name, byteCount: name.count)
     write(extent)
-    unsafe header.storeBytes(of: Self.magic, as: UInt64.self)
-    unsafe header.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
+    seal()
+  }
+
+  /// The place's log is complete from now on.
+  func seal() {
+    unsafe bytes.storeBytes(of: headerChecksum(), toByteOffset: 40, as: UInt32.self)
+    unsafe atomic(at: 0).pointee.store(Self.magic, ordering: .releasing)
   }
 
   /// - Throws: `LogRefusal` for anything except a complete log of a known version.
@@ -189,20 +258,27 @@ import Synchronization
       bytes, slots: Int(slots), ringBytes: Int(ringBytes),
       hasChecksums: header.load(fromByteOffset: 12, as: UInt32.self) & 1 != 0, isCurrent: isCurrent,
       state: state)
-    guard unsafe header.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
+    try checkHeader()
+  }
+
+  private func checkHeader() throws(LogRefusal) {
+    guard unsafe bytes.load(fromByteOffset: 40, as: UInt32.self) == headerChecksum() else {
       throw LogRefusal("its header is damaged")
     }
   }
 
   /// The stream's name.
-  var name: String {
-    let count = unsafe Int(bytes[Self.nameOffset])
-    return unsafe String(decoding: bytes[(Self.nameOffset + 1)...].prefix(count), as: UTF8.self)
+  var name: String { unsafe String(decoding: nameBytes, as: UTF8.self) }
+
+  var nameBytes: UnsafeMutableRawBufferPointer.SubSequence {
+    unsafe bytes[(nameOffset + 1)...].prefix(Int(bytes[nameOffset]))
   }
 
-  /// Whether the region has the size and the areas that the limits require.
+  /// Whether a log with these limits can continue here: the region has the size and the areas that they require, or the
+  /// compact log can grow up to them.
   func fits(_ limits: EventLog.Limits) -> Bool {
-    isCurrent && slots == Self.slots(for: limits.events) && ringBytes == limits.bytes
+    if isCompact { return limits.isSmall && slots <= Self.slots(for: limits.events) && ringBytes <= limits.bytes }
+    return isCurrent && slots == Self.slots(for: limits.events) && ringBytes == limits.bytes
       && stateArea?.entries == limits.state?.entries && stateArea?.heapBytes == limits.state?.heapBytes
   }
 
@@ -213,11 +289,16 @@ import Synchronization
       start: record(at: offset) + Self.recordHeaderBytes, count: dataBytes(at: offset))
   }
 
-  /// The source's checkpoint; nil for a version without notes.
-  var checkpointNote: LogNote? { unsafe isCurrent ? .checkpoint(inAreaAt: ring + ringBytes) : nil }
+  /// The source's checkpoint; nil for a version without notes, and a compact log without room for one.
+  var checkpointNote: LogNote? {
+    guard isCurrent else { return nil }
+    guard let compactNoteBytes else { return unsafe .checkpoint(inAreaAt: ring + ringBytes) }
+    return unsafe compactNoteBytes == 0 ? nil : LogNote(at: ring + ringBytes, slotBytes: compactNoteBytes)
+  }
 
-  /// Up to where a fleet's log was read; nil for a version without notes. Exists while the log follows a fleet.
-  var fleetNote: LogNote? { unsafe isCurrent ? .fleet(inAreaAt: ring + ringBytes) : nil }
+  /// Up to where a fleet's log was read; nil for a version without notes, and a compact log, which follows no fleet.
+  /// Exists while the log follows a fleet.
+  var fleetNote: LogNote? { unsafe isCurrent && !isCompact ? .fleet(inAreaAt: ring + ringBytes) : nil }
 
   /// The fleet's position, as far as the events that it belongs to are complete.
   func restoredFleetNote(_ extent: LogExtent) -> (LogNote?, [UInt8]?) {
@@ -253,9 +334,11 @@ import Synchronization
   }
 
   private func headerChecksum() -> UInt32 {
-    var parts = unsafe Array(bytes[..<32])
-    unsafe parts += bytes[Self.nameOffset..<Self.nameOffset + 256]
-    if stateArea != nil { unsafe parts += bytes[48..<Self.extentOffset] }
+    var parts = unsafe withUnsafeBytes(of: Self.magic) { unsafe Array($0) }
+    unsafe parts += bytes[8..<32]
+    let nameBytes = unsafe isCompact ? 1 + Int(bytes[nameOffset]) : 256
+    unsafe parts += bytes[nameOffset..<nameOffset + nameBytes]
+    if stateArea != nil || isCompact { unsafe parts += bytes[48..<Self.extentOffset] }
     return unsafe crc32c(parts, parts.count)
   }
 }
@@ -285,42 +368,9 @@ struct LogExtent: Equatable {
   var count: UInt64 { end - first - (first < holeStart ? holeEnd - holeStart : 0) }
 
   /// Whether each event has a slot of its own.
-  fileprivate func fits(_ slots: UInt64) -> Bool {
+  func fits(_ slots: UInt64) -> Bool {
     let isDivided = first < holeStart && holeEnd < end
     return count <= slots && (!isDivided || count + (holeEnd - holeStart) % slots <= slots)
-  }
-}
-
-/// Why a log cannot continue in a region.
-public struct LogRefusal: Error, Equatable, CustomStringConvertible {
-  /// How to handle the region.
-  public enum Remedy: Equatable, Sendable {
-    /// Unusable by any version: replace the region.
-    case replace
-    /// Possibly usable, for example by another version: rename the region, with this suffix, before replacing it.
-    case setAside(String)
-    /// Inaccessible, and possibly intact: leave the region.
-    case leave
-    /// In use by another process: leave the region until that process has ended.
-    case wait
-  }
-
-  /// The reason, as the end of a sentence that begins with the region's name.
-  public let description: String
-  /// How to handle the region.
-  public let remedy: Remedy
-
-  /// The log of a stream whose events come from a fleet now.
-  public static let ownIDs = LogRefusal(
-    "its ids are this host's own, and the stream is shared with other hosts now", .setAside("own"))
-
-  /// Another process has continued the file of a log that continues elsewhere.
-  public static let fork = LogRefusal(
-    "it has events of another process, which the newer log that the service manager stored lacks", .setAside("other"))
-
-  init(_ description: String, _ remedy: Remedy = .replace) {
-    self.description = description
-    self.remedy = remedy
   }
 }
 
@@ -338,7 +388,7 @@ extension LogLayout {
   /// The active extent's positions, valid until the next extent is written.
   func positions() -> LogPositions {
     let offset = unsafe offset(ofExtent: extentInForce.pointee.load(ordering: .relaxed))
-    let copy = offset + Self.copyDistance
+    let copy = offset + copyDistance
     return unsafe LogPositions(
       first: atomic(at: offset), end: atomic(at: offset + 8),
       firstCopy: atomic(at: copy), endCopy: atomic(at: copy + 8))
@@ -350,7 +400,7 @@ extension LogLayout {
     let place = unsafe bytes.baseAddress! + offset(ofExtent: number)
     let words = [extent.first, extent.end, extent.holeStart, extent.holeEnd, extent.boot.high, extent.boot.low]
     unsafe place.copyMemory(from: words, byteCount: 48)
-    let copy = unsafe place + Self.copyDistance
+    let copy = unsafe place + copyDistance
     unsafe copy.copyMemory(from: words, byteCount: 16)
     unsafe copy.storeBytes(of: extent.historyStart, toByteOffset: 16, as: UInt64.self)
     unsafe copy.storeBytes(of: crc32c(copy + 16, 8), toByteOffset: 24, as: UInt32.self)
@@ -370,7 +420,7 @@ extension LogLayout {
       throw LogRefusal("its header is damaged")
     }
     if isCurrent {
-      let copy = unsafe place + Self.copyDistance
+      let copy = unsafe place + copyDistance
       let first = unsafe [extent.first, copy.load(as: UInt64.self)].sorted()
       let end = unsafe [extent.end, copy.load(fromByteOffset: 8, as: UInt64.self)].sorted()
       extent.end = hasRecords(in: end[0]..<end[1], extent) ? end[1] : end[0]
@@ -395,7 +445,7 @@ extension LogLayout {
 extension LogLayout {
   /// - Returns: nil if it was never written, or is damaged.
   private func historyStart(besideExtentAt place: UnsafeMutableRawPointer) -> UInt64? {
-    let copy = unsafe place + Self.copyDistance
+    let copy = unsafe place + copyDistance
     guard isCurrent, unsafe copy.load(fromByteOffset: 24, as: UInt32.self) == crc32c(copy + 16, 8) else { return nil }
     return unsafe copy.load(fromByteOffset: 16, as: UInt64.self)
   }
@@ -447,6 +497,15 @@ extension LogLayout {
 
   func time(at offset: Int) -> UInt64 {
     unsafe UInt64(bigEndian: (ring + offset).load(fromByteOffset: 16, as: UInt64.self))
+  }
+
+  /// Copies the record of an event from another layout.
+  func copyRecord(of position: UInt64, from other: LogLayout, to offset: Int) -> Int {
+    let former = other.offset(of: position)
+    let byteCount = Self.recordBytes(for: other.dataBytes(at: former))
+    unsafe (ring + offset).copyMemory(from: other.record(at: former), byteCount: byteCount)
+    unsafe index[slot(of: position)] = UInt64(offset)
+    return byteCount
   }
 
   /// Writes a record, then its slot.

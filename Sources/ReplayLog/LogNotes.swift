@@ -25,6 +25,8 @@ import Synchronization
 /// One note of a log.
 struct LogNote: Sendable {  // one thread at a time uses its slots
   static let areaBytes = 28672
+  /// Bytes of a slot of the largest checkpoint.
+  static let largestSlotBytes = 9760
 
   /// In the order of their size.
   private let slots: [NoteSlots]
@@ -39,7 +41,7 @@ struct LogNote: Sendable {  // one thread at a time uses its slots
   private init(_ slots: [NoteSlots]) { self.slots = slots }
 
   static func checkpoint(inAreaAt area: UnsafeMutableRawPointer) -> LogNote {
-    unsafe LogNote([NoteSlots(at: area, slotBytes: 4160), NoteSlots(at: area + 9088, slotBytes: 9760)])
+    unsafe LogNote([NoteSlots(at: area, slotBytes: 4160), NoteSlots(at: area + 9088, slotBytes: largestSlotBytes)])
   }
 
   static func fleet(inAreaAt area: UnsafeMutableRawPointer) -> LogNote {
@@ -48,6 +50,19 @@ struct LogNote: Sendable {  // one thread at a time uses its slots
 
   /// The place of the notes of a state: two pairs of slots of 128 bytes.
   static func state(inAreaAt area: UnsafeMutableRawPointer) -> UnsafeMutableRawPointer { unsafe area + 8576 }
+
+  /// Bytes of the largest note that it can have.
+  var capacity: Int { slots.last?.capacity ?? 0 }
+
+  /// Bytes of a slot for a note of so many bytes, which may become larger.
+  static func slotBytes(for byteCount: Int) -> Int {
+    min(max(CompactShape.leastNoteBytes, (byteCount + byteCount / 4 + 31) & ~7), largestSlotBytes)
+  }
+
+  /// Takes over the notes of another one, which must fit.
+  mutating func takeOver(_ other: LogNote) {
+    for note in other.all().reversed() { write(note.bytes, end: note.end) }
+  }
 
   /// The notes with at most this end position, the newest first. Does not change the slots.
   func all(upTo end: UInt64 = .max) -> [(end: UInt64, bytes: [UInt8])] {

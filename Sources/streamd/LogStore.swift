@@ -31,7 +31,8 @@ final class LogStore {
 
   /// A log that the service manager stores.
   private struct Held {
-    let name: String
+    /// The service manager's name; nil: it is in a shared region.
+    let name: String?
     let remains: LogRemains
   }
 
@@ -47,6 +48,9 @@ final class LogStore {
   /// The number of the service manager's descriptors that are logs. Thread-safe.
   var storedCount: Int { heldCount.load(ordering: .relaxed) }
   private let heldCount = Atomic(0)
+  private let small: SmallLogs
+  /// The service manager's names of shared regions that are not used on: until `finish`, their logs are copied.
+  private var formerRegions: [String] = []
   private var nextNumber = 0
   private var notHeld: [String] = []
   /// The service manager's name of each stream's log.
@@ -78,6 +82,7 @@ final class LogStore {
   ) {
     self.manager = manager
     self.journal = journal
+    small = SmallLogs(journal: journal)
     let own = Self.ownFolder(server)
     isOwnFolder = own != nil
     let progress = Self.progress(to: manager)
@@ -171,13 +176,12 @@ final class LogStore {
     nextNumber = max(nextNumber, number + 1)
     heldCount.add(1, ordering: .relaxed)
     do {
-      let new = Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor, progress: progress))
-      // A stream has two logs if the daemon was killed while replacing one by the other.
-      if let old = held.updateValue(new, forKey: new.remains.stream) {
-        let worse = old.remains.endPosition > new.remains.endPosition ? new : old
-        if worse.name == new.name { held[new.remains.stream] = old }
-        release(worse)
+      guard SharedRegion.isShared(stored.descriptor) else {
+        return take(Held(name: stored.name, remains: try LogRemains(memory: stored.descriptor, progress: progress)))
       }
+      let isFormer = small.isStored
+      for log in try small.adopt(stored.descriptor, progress: progress) { take(Held(name: nil, remains: log)) }
+      if isFormer { formerRegions.append(stored.name) }
     } catch {
       guard error.remedy == .replace else {
         return journal.write(
@@ -190,21 +194,42 @@ final class LogStore {
     }
   }
 
-  private func release(_ held: Held?) { release(stored: held?.name) }
+  /// A stream has two logs if the daemon was killed while replacing one by the other.
+  private func take(_ new: Held) {
+    guard let old = held.updateValue(new, forKey: new.remains.stream) else { return }
+    let isOldBetter = old.remains.endPosition > new.remains.endPosition
+    if isOldBetter { held[new.remains.stream] = old }
+    release(isOldBetter ? new : old)
+  }
+
+  private func release(_ held: Held?) {
+    release(stored: held?.name)
+    held?.remains.discard()
+  }
+
+  /// The shared region of a stream's log; nil: the log has memory of its own.
+  private func region(for stream: Configuration.Stream, _ limits: EventLog.Limits) -> SharedRegion? {
+    small.region(for: stream, limits) { manager.storeLimit > 0 && hold($0) != nil }
+  }
 
   /// - Parameter former: the name of the log that this one replaces. It is released next, so its descriptor counts as
   ///   free.
   private func hold(_ log: EventLog, of stream: String, inPlaceOf former: String? = nil) {
     guard manager.storeLimit > 0 else { return }
-    guard storedCount - (former == nil ? 0 : 1) + Self.reservedDescriptors < manager.storeLimit else {
-      return notHeld.append(stream)
-    }
+    guard !small.keeps(log) else { return }
+    storedNames[stream] = log.descriptor < 0 ? nil : hold(log.descriptor, inPlaceOf: former)
+    if storedNames[stream] == nil { notHeld.append(stream) }
+  }
+
+  /// - Returns: the service manager's name; nil: it stores no more.
+  private func hold(_ descriptor: CInt, inPlaceOf former: String? = nil) -> String? {
+    guard storedCount - (former == nil ? 0 : 1) + Self.reservedDescriptors < manager.storeLimit else { return nil }
     let name = "\(Self.namePrefix)\(nextNumber)"
-    manager.store(log.descriptor, as: name)
-    storedNames[stream] = name
+    manager.store(descriptor, as: name)
     nextNumber += 1
     heldCount.add(1, ordering: .relaxed)
     isStoring = true
+    return name
   }
 
   /// Waits until the service manager has received the logs that were sent to it. Until then, a kill loses events that
@@ -237,6 +262,8 @@ final class LogStore {
     folder.releaseFormer()
     for held in held.values { release(held) }
     held = [:]
+    for name in formerRegions { release(stored: name) }
+    formerRegions = []
     secure()
     if isManagerLate {
       isManagerLate = false
@@ -287,6 +314,20 @@ final class LogStore {
     return kept
   }
 
+  /// - Parameter other: the log whose events it takes over; nil: it starts empty.
+  private func inMemory(
+    _ stream: Configuration.Stream, _ limits: EventLog.Limits, takingOver other: EventLog? = nil
+  ) -> EventLog? {
+    let name = stream.name
+    if let region = region(for: stream, limits),
+      let log = other.map({ EventLog(in: region, name: name, limits: limits, takingOver: $0) })
+        ?? EventLog(in: region, name: name, limits: limits, firstID: folder.firstID(of: name))
+    {
+      return log
+    }
+    return other.map { EventLog(name: name, limits: limits, takingOver: $0) } ?? fresh(stream, limits)
+  }
+
   private func use(_ log: EventLog, for stream: Configuration.Stream) {
     logs[stream.name] = log
     folder.rememberIDs(of: log, stream.name)
@@ -296,7 +337,10 @@ final class LogStore {
   var unusedNames: [String] { (held.keys + folder.streamNames.filter { logs[$0] == nil }).sorted() }
 
   private func settleIDs(of stream: String) {
-    if let log = logs.removeValue(forKey: stream) { folder.settleIDs(of: stream, at: log.nextOwnID) }
+    if let log = logs.removeValue(forKey: stream) {
+      folder.settleIDs(of: stream, at: log.nextOwnID)
+      log.discard()
+    }
     folder.setSharesIDs(false, stream)
   }
 
@@ -329,7 +373,7 @@ final class LogStore {
     guard stream.keep != .no else {
       release(held)
       if let file { folder.remove(stream.name, replacing: file) }
-      return StoredLog(log: try made(fresh(stream, limits), stream.name), storage: .memory)
+      return StoredLog(log: try made(inMemory(stream, limits), stream.name), storage: .memory)
     }
     // The log with the newest event was in use last. A superseded file is older than its replacement.
     let isFileNewer =
@@ -353,12 +397,11 @@ final class LogStore {
     }
     let best = isFileNewer ? file : held?.remains
     let log: EventLog
-    if let held, !isFileNewer, held.remains.fits(limits) {
+    if let held, !isFileNewer, held.remains.fits(limits), held.remains.isStored(in: region(for: stream, limits)) {
       log = held.remains.log(limits: limits)
       storedNames[stream.name] = held.name
     } else {
-      let new = best.map { EventLog(name: stream.name, limits: limits, takingOver: $0.log()) } ?? fresh(stream, limits)
-      log = try made(new, stream.name)
+      log = try made(inMemory(stream, limits, takingOver: best?.log()), stream.name)
       hold(log, of: stream.name, inPlaceOf: held?.name)
       release(held)
     }
@@ -435,6 +478,7 @@ final class LogStore {
         // The former file is elsewhere, and a later process may find it there.
         if !isInPlace { filed[name]?.leaveBehind() }
         release(stored: storedNames.removeValue(forKey: name))
+        old.discard()
         filed[name] = log
         return StoredLog(log: log, storage: .disk)
       } catch {
@@ -443,9 +487,9 @@ final class LogStore {
       }
     }
     let isFiled = filed[name] != nil
-    let stays = !isFiled && old.limits == limits && !startsAnew
-    let new = startsAnew ? fresh(stream, limits) : stays ? old : EventLog(name: name, limits: limits, takingOver: old)
-    let log = try made(new, name)
+    let isInPlace = old.limits == limits && old.isStored(in: region(for: stream, limits))
+    let stays = !isFiled && isInPlace && !startsAnew
+    let log = try made(stays ? old : inMemory(stream, limits, takingOver: startsAnew ? nil : old), name)
     let storedName = storedNames.removeValue(forKey: name)
     if stays, stream.keep != .no, storedName != nil {
       storedNames[name] = storedName
@@ -453,6 +497,7 @@ final class LogStore {
       if stream.keep != .no { hold(log, of: name, inPlaceOf: storedName) }
       release(stored: storedName)
     }
+    if !stays { old.discard() }
     let replacesFile = stream.keep == .no || confirm() && stream.keep == .memory
     if replacesFile {
       if isFiled || folder.hasLeftFile(of: name) { folder.remove(name) }

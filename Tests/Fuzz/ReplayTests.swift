@@ -22,6 +22,7 @@ private let targets: [String: (read: @Sendable (UnsafeRawBufferPointer) -> Void,
   "RSocket": (fuzzRSocket, 5000),
   "Serving": (fuzzServing, 200),
   "StateRecovery": (fuzzStateRecovery, 500),
+  "SharedRegion": (fuzzSharedRegion, 500),
   "Templates": (fuzzTemplates, 2000),
   "WebSocketSource": (fuzzWebSocketSource, 3000),
 ]

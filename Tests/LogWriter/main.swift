@@ -4,6 +4,7 @@
 // Each batch has a checkpoint: the id of its last event, in digits; in one of three batches 5,000 of them.
 //
 //     logwriter memory PATH    a memfd of another process, such as /proc/PID/fd/7
+//     logwriter shared PATH    a shared region of another process, in which the log grows anew, and others come and go
 //     logwriter disk FOLDER    the log of the stream "killed" in there
 //
 // With the third argument "stamps" the events have stamps, some of them after a hole, and the checkpoint is the position,
@@ -33,9 +34,23 @@ let limits = EventLog.Limits(
 /// The key of the event with an id; the tests know it, too.
 func key(of id: UInt64) -> EventKey? { EventKey([1, UInt8(id &* 7 % 40)], isTombstone: id % 5 == 0) }
 
+/// The region in which other logs come and go.
+nonisolated(unsafe) var shared: SharedRegion?
+var others: [EventLog] = []
+
 func open(_ kind: String, _ path: String) throws -> EventLog {
   if kind == "memory" {
     return try LogRemains(memory: Glibc.open(path, O_RDWR | O_CLOEXEC)).log(limits: limits)
+  }
+  if kind == "shared" {
+    let (region, logs) = try SharedRegion.adopted(
+      Glibc.open(path, O_RDWR | O_CLOEXEC), didRefuse: { fatalError("full") }, damaged: { fatalError("\($0)") })
+    for log in logs where log.stream != "killed" { log.discard() }
+    let former = logs.first { $0.stream == "killed" }
+    let log = former.map { EventLog(in: region, name: "killed", limits: limits, takingOver: $0.log()) }
+    former?.discard()
+    shared = region
+    if let log = log ?? EventLog(in: region, name: "killed", limits: limits) { return log }
   }
   let folder = LogFolder(path: path, boot: BootID.current()) { _, reason, _ in fatalError(reason) }
   return try folder.remains(of: "killed").map { try folder.log(of: $0, limits: limits) }
@@ -62,6 +77,17 @@ while true {
     guard let stamps, events.setStamps(stamps) else { break }
   }
   log.append(events)
+  if let shared {
+    if others.count < 5, let other = EventLog(in: shared, name: "\(others.count)", limits: limits) {
+      others.append(other)
+    }
+    let other = others[batch % others.count]
+    other.append(EventBatch(repeating: content(of: first), count: batch))
+    if other.appendedEvents > 40 {
+      other.discard()
+      others.removeAll { $0 === other }
+    }
+  }
   batch = batch % 7 + 1
   var end = log.endPosition
   guard write(STDOUT_FILENO, &end, 8) == 8 else { break }

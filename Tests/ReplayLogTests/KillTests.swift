@@ -149,6 +149,21 @@ import Testing
     }
   }
 
+  @Test func afterAKillASharedRegionHasEveryAcknowledgedEventIntact() async throws {
+    var random = SystemRandom(9)
+    let region = try #require(SharedRegion(name: "test", byteCount: 64 << 20, isKept: true))
+    var end: UInt64 = 0
+    for _ in 0..<Self.rounds {
+      let last = try await kill("shared", "/proc/\(getpid())/fd/\(region.descriptor)", &random)
+      let (_, logs) = try SharedRegion.adopted(
+        dup(region.descriptor), didRefuse: {}, damaged: { Issue.record("\($0)") })
+      #expect(logs.count <= 6)
+      let left = try #require(logs.first { $0.stream == "killed" })
+      #expect(left.fits(Self.limits))
+      end = check(left.log(limits: Self.limits), acknowledged: last, before: end)
+    }
+  }
+
   @Test func afterAKillAFileHasEveryAcknowledgedEventIntact() async throws {
     var random = SystemRandom(6)
     let folder = try TemporaryFolder()
