@@ -57,6 +57,8 @@ import Synchronization
   /// Ready descriptors, of which the first `deliveredCount` were delivered.
   private let readyEvents = UnsafeMutableBufferPointer<epoll_event>.allocate(capacity: eventsPerTurn)
   private var readyCount = 0
+  /// Whether the kernel has epoll_pwait2, as Linux 5.11 and later; emulators may lack it.
+  var hasNanoseconds = true
   private var deliveredCount = 0
   /// Work taken from the mailbox, of which the first `doneCount` items are done.
   private var postedWork: [@Sendable () -> Void] = []
@@ -294,8 +296,15 @@ import Synchronization
   private func wait(for events: UnsafeMutableBufferPointer<epoll_event>, atMost nanoseconds: UInt64?) -> CInt {
     guard let nanoseconds else { return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), -1) }
     guard nanoseconds > 0 else { return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), 0) }
-    var timeout = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
-    return unsafe epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
+    if hasNanoseconds {
+      var timeout = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+      let count = unsafe epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
+      // A filter of system calls that does not know it answers EPERM.
+      guard count < 0, errno == ENOSYS || errno == EPERM else { return count }
+      hasNanoseconds = false
+    }
+    let milliseconds = CInt(clamping: nanoseconds / 1_000_000 + 1)
+    return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), milliseconds)
   }
 
   /// Only the loop writes the counter, so no locked instruction is needed.

@@ -222,11 +222,12 @@ final class ReadingHandler: EventLoop.Handler {
   }
 
   /// The thread may be interrupted between the calls, so that a later one with a shorter delay is due later.
-  @Test func timersRunInOrderAndNeverEarly() async throws {
+  @Test(arguments: [true, false]) func timersRunInOrderAndNeverEarly(hasNanoseconds: Bool) async throws {
     try await withRunningLoop { loop in
       typealias Run = (dueFrom: UInt64, dueUntil: UInt64, at: UInt64)
       let runs: [Run] = await withCheckedContinuation { continuation in
         loop.execute {
+          loop.hasNanoseconds = hasNanoseconds
           var runs: [Run] = []
           for delay in [30, 10, 20] as [UInt64] {
             let from = EventLoop.monotonicNow() + delay * 1_000_000
