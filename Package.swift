@@ -130,7 +130,7 @@ let package = Package(
 
     .target(
       name: "TestSupport", dependencies: ["CLinux", "Reactive", "StreamRuntime"], path: "Tests/TestSupport",
-      exclude: ["Server"],
+      exclude: ["Server", "Upstreams"],
       swiftSettings: settings),
     .testTarget(
       name: "StreamRuntimeTests", dependencies: ["CLinux", "StreamRuntime", "TestSupport"], swiftSettings: settings),

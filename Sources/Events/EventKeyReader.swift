@@ -128,8 +128,9 @@ package struct EventKeyReader: Sendable {
 
 extension JSONPaths {
   /// The steps of a jq program that is only a path: `.a.b`, `.["a b"]`, `."a"`, `.a[0]`, or `.` alone.
+  /// - Parameter mayBeLast: whether `.a[-1]`, the last element, is a path, too.
   /// - Returns: nil for any other program, and for a path that is deeper than any text.
-  package static func steps(ofProgram text: String) -> [Step]? {
+  package static func steps(ofProgram text: String, mayBeLast: Bool = false) -> [Step]? {
     var rest = Array(text.utf8)[...]
     while rest.first == 0x20 { rest.removeFirst() }
     while rest.last == 0x20 { rest.removeLast() }
@@ -139,14 +140,14 @@ extension JSONPaths {
     while let byte = rest.first {
       guard steps.count < JSONSyntax.depthLimit else { return nil }
       if byte == UInt8(ascii: "[") {
-        guard !steps.isEmpty, let step = bracketed(&rest) else { return nil }
+        guard !steps.isEmpty, let step = bracketed(&rest, mayBeLast) else { return nil }
         steps.append(step)
         continue
       }
       guard byte == UInt8(ascii: ".") else { return nil }
       rest.removeFirst()
       switch rest.first {
-      case UInt8(ascii: "["): if let step = bracketed(&rest) { steps.append(step) } else { return nil }
+      case UInt8(ascii: "["): if let step = bracketed(&rest, mayBeLast) { steps.append(step) } else { return nil }
       case UInt8(ascii: "\""): if let name = quoted(&rest) { steps.append(Step(name: name)) } else { return nil }
       case _:
         let name = rest.prefix { isIdentifier($0) }
@@ -173,13 +174,16 @@ extension JSONPaths {
     byte == UInt8(ascii: "_") || 0x30...0x39 ~= byte || 0x41...0x5a ~= byte || 0x61...0x7a ~= byte
   }
 
-  /// `["name"]` or `[0]`.
-  private static func bracketed(_ rest: inout ArraySlice<UInt8>) -> Step? {
+  /// `["name"]`, `[0]` or `[-1]`.
+  private static func bracketed(_ rest: inout ArraySlice<UInt8>, _ mayBeLast: Bool) -> Step? {
     rest.removeFirst()
     let step: Step
     if rest.first == UInt8(ascii: "\"") {
       guard let name = quoted(&rest) else { return nil }
       step = Step(name: name)
+    } else if mayBeLast, rest.starts(with: "-1]".utf8) {
+      step = Step(name: nil, index: Step.last)
+      rest.removeFirst(2)
     } else {
       let digits = Array(rest.prefix { 0x30...0x39 ~= $0 })
       guard let index = index(digits) else { return nil }

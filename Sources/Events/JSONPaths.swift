@@ -6,8 +6,11 @@ import Glibc
   package struct Step: Hashable, Sendable {
     /// The member of an object with this name, in UTF-8; nil: no member.
     package let name: [UInt8]?
-    /// The element of an array, from 0 on; nil: no element.
+    /// The element of an array, from 0 on, or `last`; nil: no element.
     package let index: Int?
+
+    /// The index of the last element. Of the paths together, none may lead to another element of the same array.
+    package static let last = -1
 
     /// A step to a member, to an element, or to either.
     package init(name: [UInt8]?, index: Int? = nil) { (self.name, self.index) = (name, index) }
@@ -22,12 +25,14 @@ import Glibc
     var ends = 0..<0
   }
 
+  fileprivate static let noIndex = Int.min
+
   /// A step from one place to another.
   fileprivate struct Child {
     /// A range of `names`; empty for none and for an empty name.
     let name: Range<Int>
     let hasName: Bool
-    /// -1: no element.
+    /// `noIndex`: no element.
     let index: Int
     let node: Int
   }
@@ -110,13 +115,14 @@ import Glibc
         nodes[place].paths = pathCount + count.ends..<pathCount + count.ends
         (childCount, pathCount) = (childCount + count.steps, pathCount + count.ends + count.paths)
       }
-      children = [Child](repeating: Child(name: 0..<0, hasName: false, index: -1, node: 0), count: childCount)
+      children = [Child](repeating: Child(name: 0..<0, hasName: false, index: noIndex, node: 0), count: childCount)
       for (index, edge) in steps.enumerated() {
         let start = names.count
         names += edge.step.name ?? []
         // Places have the numbers of their steps, from 1 on.
         children[nodes[edge.place].steps.upperBound] = Child(
-          name: start..<names.count, hasName: edge.step.name != nil, index: edge.step.index ?? -1, node: index + 1)
+          name: start..<names.count, hasName: edge.step.name != nil, index: edge.step.index ?? noIndex,
+          node: index + 1)
         nodes[edge.place].steps = nodes[edge.place].steps.lowerBound..<nodes[edge.place].steps.upperBound + 1
       }
       order = [Int](repeating: 0, count: pathCount)
@@ -310,9 +316,10 @@ private struct PathVisitor: JSONVisitor {
       return next
     }
     container.elements += 1
-    for child in unsafe paths.nodes[container.node].steps
-    where unsafe paths.children[child].index == container.elements - 1 {
-      return unsafe paths.children[child].node
+    for child in unsafe paths.nodes[container.node].steps {
+      // Each element may be the last one. What was found in the one before is forgotten, as with a repeated name.
+      let index = unsafe paths.children[child].index
+      if index == container.elements - 1 || index == JSONPaths.Step.last { return unsafe paths.children[child].node }
     }
     return -1
   }

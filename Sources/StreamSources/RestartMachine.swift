@@ -20,7 +20,9 @@ struct RestartMachine: TransferMachine, RunMachine {
 
   private enum Phase {
     case idle(due: Duration)  // can become: running
-    case running(since: Duration, answeredAt: Duration?, hasDelivered: Bool)  // can become: idle
+    case running(since: Duration, answeredAt: Duration?, hasDelivered: Bool)  // can become: idle, halted
+    /// The upstream may have acted on the last request, which is not repeated.
+    case halted  // can become: idle
   }
 
   /// A response without an event that lasted at least this long was a quiet one closed by a server or a proxy; a
@@ -49,9 +51,11 @@ struct RestartMachine: TransferMachine, RunMachine {
 
   /// What a run is, for reports.
   private let run: String
+  private let isIdempotent: Bool
 
-  init(retry: Backoff, seed: UInt64, run: String = "the response") {
-    (self.retry, self.run) = (retry, run)
+  /// - Parameter isIdempotent: whether a request is repeated on which the upstream may have acted.
+  init(retry: Backoff, seed: UInt64, run: String = "the response", isIdempotent: Bool = true) {
+    (self.retry, self.run, self.isIdempotent) = (retry, run, isIdempotent)
     series = BackoffSeries(retry)
     random = SplitMix(seed: seed)
   }
@@ -100,6 +104,7 @@ struct RestartMachine: TransferMachine, RunMachine {
   /// Begins the next run now instead of after a pause.
   mutating func refresh(at now: Duration) -> RefreshRefusal? {
     guard isWanted else { return .noDemand }
+    if case .halted = phase { phase = .idle(due: now) }
     guard case .idle(let due) = phase else { return .running }
     let askedEnd = max(restEnd ?? .zero, serversPause > .zero ? endedAt + serversPause : .zero)
     if askedEnd > now { return .resting(askedEnd - now) }
@@ -177,7 +182,16 @@ struct RestartMachine: TransferMachine, RunMachine {
         return waits("the server has asked for \(serversPause.inWords) before the next request (retry)")
       }
     }
-    let failure = failure ?? SourceFailure("\(run) ended without an event")
+    guard var failure else {
+      // A regular end, after which the next request follows also if it is not idempotent.
+      return fail("\(run) ended without an event", at: now)
+    }
+    if isAnswered, failure.status == nil { failure.wasSent = true }
+    guard isIdempotent || !failure.mayHaveActed else {
+      failures += 1
+      (phase, isFailing, restEnd, endedAt) = (.halted, true, nil, now)
+      return .halted(failure.unrepeated)
+    }
     return fail(failure.sentence, retryAfter: failure.retryAfter, at: now)
   }
 

@@ -6,6 +6,8 @@ struct SourceFailure: Error, Equatable {
   var retryAfter: Duration?
   /// The status of a response over HTTP, if that is the failure.
   var status: Int?
+  /// Whether a part of a request was sent, or all of it, which has no complete answer.
+  var wasSent = false
 
   init(_ sentence: String, retryAfter: Duration? = nil) {
     self.sentence = sentence

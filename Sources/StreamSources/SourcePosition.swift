@@ -23,13 +23,15 @@ public struct SourceResumption: Sendable {
 /// A source's position, and the source to which it belongs.
 ///
 /// Encoding: u8 version, u64 fingerprint of the source (little endian, like all numbers), u8 kind, then for a poll (1):
-/// u64 digest of the last page or output, entity tag, last modification; for server-sent events (2): u64 reconnection time in
+/// u64 digest of the last page or output, entity tag, last modification; with a cursor (6) the same, u8 1 for a number and
+/// 0 for a text, position; for server-sent events (2): u64 reconnection time in
 /// milliseconds, last event id; for a timer (3): u64 last tick; for a journal (4): cursor of the last entry; for
-/// another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no secret: no URL, and the fingerprint
-/// includes no credential.
+/// another streamd (5): u64 last id. Texts are u16 count and bytes. Contains no credential, and no URL except a link's path
+/// and query without what the configuration adds; the fingerprint includes no credential.
 enum SourcePosition: Equatable {
   /// - validators: nil also if they came from another URL than the source's.
-  case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?)
+  /// - position: that of the next request.
+  case poll(BodyDigest, entityTag: FieldValue?, lastModified: FieldValue?, position: HTTPCursor.Position? = nil)
   case serverSentEvents(lastEventID: [UInt8], reconnectionTime: Duration?)
   case timer(lastTick: UInt64)
   case journal(cursor: [UInt8])
@@ -41,11 +43,15 @@ enum SourcePosition: Equatable {
     var bytes = [Self.version]
     bytes.append(number: fingerprint.value)
     switch self {
-    case .poll(let digest, let entityTag, let lastModified):
-      bytes.append(1)
+    case .poll(let digest, let entityTag, let lastModified, let position):
+      bytes.append(position == nil ? 1 : 6)
       bytes.append(number: digest.value)
       bytes.append(text: entityTag?.bytes ?? [])
       bytes.append(text: lastModified?.bytes ?? [])
+      if let position {
+        bytes.append(position.isNumber ? 1 : 0)
+        bytes.append(text: Array(position.text.utf8))
+      }
     case .serverSentEvents(let lastEventID, let time):
       bytes.append(2)
       bytes.append(number: UInt64(time?.wholeMilliseconds ?? 0))
@@ -70,13 +76,15 @@ enum SourcePosition: Equatable {
       return nil
     }
     switch kind {
-    case 1:
+    case 1, 6:
       guard let digest = rest.takeNumber(), let entityTag = rest.takeFieldValue(),
-        let lastModified = rest.takeFieldValue(), rest.isEmpty
+        let lastModified = rest.takeFieldValue()
       else { return nil }
+      let position = kind == 6 ? rest.takePosition() : nil
+      guard rest.isEmpty, kind == 1 || position != nil else { return nil }
       self = .poll(
         BodyDigest(value: digest), entityTag: entityTag.bytes.isEmpty ? nil : entityTag,
-        lastModified: lastModified.bytes.isEmpty ? nil : lastModified)
+        lastModified: lastModified.bytes.isEmpty ? nil : lastModified, position: position)
     case 2:
       guard let time = rest.takeNumber(), let id = rest.takeText(), id.count <= ServerSentEventSplitter.longestID,
         rest.isEmpty
@@ -104,7 +112,12 @@ extension HTTPConfiguration {
   ///
   /// - Parameter more: further parts, besides the request and its URL.
   func fingerprint(_ more: [String]) -> BodyDigest {
-    BodyDigest(parts: [url, unixSocket ?? ""] + query.map(\.name) + [""] + more)
+    BodyDigest(parts: [urlName ?? url, unixSocket ?? ""] + query.map(\.name) + [""] + more)
+  }
+
+  /// The same for the position of a cursor, which stays valid with other parameters, bodies and pipelines.
+  func fingerprint(of cursor: HTTPCursor) -> BodyDigest {
+    BodyDigest(parts: ["cursor", urlName ?? url, unixSocket ?? "", method.rawValue] + cursor.definition)
   }
 }
 
@@ -133,6 +146,14 @@ extension ArraySlice<UInt8> {
     guard count >= length else { return nil }
     defer { removeFirst(length) }
     return Array(prefix(length))
+  }
+
+  /// The position of a cursor, up to the end.
+  fileprivate mutating func takePosition() -> HTTPCursor.Position? {
+    guard let form = popFirst(), form <= 1, let bytes = takeText(), bytes.count <= HTTPCursor.Position.limit,
+      let text = String(validating: bytes, as: UTF8.self), !text.isEmpty
+    else { return nil }
+    return HTTPCursor.Position(text, isNumber: form == 1)
   }
 
   /// A text that is valid as a header's value.

@@ -5,6 +5,8 @@ public enum SourceReport: Sendable, Equatable {
   /// The reason of a failure, as a sentence without full stop and without secrets: `HTTP 503 Service Unavailable`.
   /// Reported for every failure; `attempt` counts failures in a row, from 1.
   case failing(String, attempt: Int, retryIn: Duration)
+  /// As above, without another attempt before a refresh.
+  case halted(String)
   /// A request with demand has waited for more than a moment, because its host is rate-limited or busy: the reason, as
   /// a sentence. Followed by `failing` or `recovered`.
   case waiting(String)

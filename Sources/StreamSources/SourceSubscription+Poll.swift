@@ -35,11 +35,11 @@ extension SourceSubscription where Machine == PollMachine {
   func conclude(_ answer: PollMachine.Answer, event: (Validators?, BodyDigest?) -> EventBatch) {
     let news = machine?.receive(answer, at: now)
     report(news)
-    if case .failing = news {} else { context.succeeded() }
+    if case .failed = answer {} else { context.succeeded() }
     let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
     thread.note(self, rests: asksForRest)
     if let handover = context.handover, let machine { handover.changed(machine.schedule) }
-    if case .event(let validators, let digest) = answer { give(event(validators, digest)) }
+    if case .event(let validators, let digest, _) = answer { give(event(validators, digest)) }
     advance()
   }
 }

@@ -4,8 +4,11 @@ import StreamRuntime
 /// The common part of sources that begin a run again when it ends.
 extension SourceMemory where Machine == RestartMachine {
   /// - Parameter run: what a run is, for reports.
-  convenience init(retry: Backoff, run: String = "the response") {
-    self.init { RestartMachine(retry: retry, seed: UInt64.random(in: 0...UInt64.max), run: run) }
+  /// - Parameter isIdempotent: as in the machine.
+  convenience init(retry: Backoff, run: String = "the response", isIdempotent: Bool = true) {
+    self.init {
+      RestartMachine(retry: retry, seed: UInt64.random(in: 0...UInt64.max), run: run, isIdempotent: isIdempotent)
+    }
   }
 }
 

@@ -33,6 +33,9 @@ struct FeedEntries {
     case .failing(let reason, _, let pause):
       _ = waits.recovered(at: now)  // a source that fails no longer waits
       return before + [failure(source.failed(reason, at: now), reason, nextIn: pause)]
+    case .halted(let reason):
+      _ = waits.recovered(at: now)
+      return before + [failure(source.failed(reason, at: now), reason, nextIn: nil)]
     case .waiting(let reason):
       return before + [wait(waits.failed(reason, at: now), reason)]
     case .recovered:
@@ -102,8 +105,9 @@ struct FeedEntries {
     [events.recovered(at: now).map { failedEvent($0, "") }].compactMap(\.self)
   }
 
-  private func failure(_ note: FailureNotes.Note, _ reason: String, nextIn pause: Duration = .zero) -> Journal.Entry {
-    let text = "source failing: \(reason); next try \(pause > .zero ? "in \(pause.inWords)" : "at once")"
+  private func failure(_ note: FailureNotes.Note, _ reason: String, nextIn pause: Duration? = nil) -> Journal.Entry {
+    let next = pause.map { "; next try \($0 > .zero ? "in \($0.inWords)" : "at once")" } ?? ""
+    let text = "source failing: \(reason)\(next)"
     return switch note {
     case .began: entry(.sourceFailing, .warning, text)
     case .repeated: entry(.sourceFailing, .debug, text)

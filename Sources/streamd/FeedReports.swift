@@ -22,6 +22,7 @@ final class FeedReports: Sendable {
     if let health = SourceHealth(report) { status.set(health) }
     switch report {
     case .failing(_, _, let pause): status.noteFailure(nextAfter: pause)
+    case .halted: status.noteFailure(nextAfter: nil)
     case .lost(let reason, let count):
       noteFailedEvents(reason, count)
     case .complete: status.set(.healthy, of: .lastEvent)

@@ -76,7 +76,7 @@ extension SourceHealth {
   /// - Returns: nil when the report does not concern its health.
   init?(_ report: SourceReport) {
     switch report {
-    case .failing(let reason, _, _): self = .failing(reason)
+    case .failing(let reason, _, _), .halted(let reason): self = .failing(reason)
     case .waiting(let reason): self = .waiting(reason)
     case .recovered: self = .healthy
     case .limited, .lost, .complete, .said, .missed, .current: return nil
@@ -162,6 +162,7 @@ extension Configuration.Stream {
 
 extension Configuration.Stream {
   /// Whether the position of events that the pipeline has removed is stored with the next event only. After a restart,
-  /// a poll then fetches again a page on which the pipeline failed. A fleet needs no record without an event.
-  private var keepsPosition: Bool { share == .fleet || source.section.fleetKind == .poll }
+  /// a poll then fetches again a page on which the pipeline failed. With a cursor it would ask again for answers of which
+  /// nothing is an event. A fleet needs no record without an event.
+  private var keepsPosition: Bool { share == .fleet || source.section.fleetKind == .poll && !source.section.advances }
 }

@@ -18,6 +18,8 @@ import Testing
     [
       .poll(BodyDigest(value: 7), entityTag: "\"a\"", lastModified: "Mon, 01 Jan 2024 00:00:00 GMT"),
       .poll(BodyDigest(value: .max), entityTag: nil, lastModified: nil),
+      .poll(BodyDigest(value: 3), entityTag: nil, lastModified: nil, position: .init("é")),
+      .poll(BodyDigest(value: 3), entityTag: "\"a\"", lastModified: nil, position: .init("7", isNumber: true)),
       .serverSentEvents(lastEventID: Array("é 7".utf8), reconnectionTime: .seconds(3)),
       .serverSentEvents(lastEventID: [], reconnectionTime: nil), .timer(lastTick: .max),
       .peer(lastID: .max),
@@ -52,7 +54,7 @@ import Testing
       for bit in 0..<checkpoint.bytes.count * 8 {
         var bytes = checkpoint.bytes
         bytes[bit / 8] ^= 1 << (bit % 8)
-        if case .poll(_, let tag, _)? = SourcePosition(try #require(Checkpoint(bytes)), fingerprint) {
+        if case .poll(_, let tag, _, _)? = SourcePosition(try #require(Checkpoint(bytes)), fingerprint) {
           #expect(tag?.bytes.contains { $0 == 0x0A || $0 == 0x0D } != true)
         }
       }

@@ -91,6 +91,37 @@ public final class Upstream: Sendable {
 
   /// How many requests a key has had.
   public func count(_ key: String) throws -> Int {
+    let text = try text("/seen/\(key)")
+    guard let count = Int(text) else { throw SystemError("count", text, code: EPROTO) }
+    return count
+  }
+
+  /// The requests to `/scripted/KEY`, each with its method, type, body and path.
+  public func asked(_ key: String) throws -> [[String]] {
+    try JSONDecoder().decode([[String]].self, from: Data(text("/asked/\(key)").utf8))
+  }
+
+  /// What the clients of an upstream with positions have done.
+  public struct Told: Decodable, Sendable {
+    /// The positions of requests in order.
+    public let positions: [String]
+    /// The number of the last update that was confirmed, and of the last one that was sent.
+    public let confirmed: Int
+    /// See `confirmed`.
+    public let sent: Int
+    /// The number of updates that were sent again.
+    public let twice: Int
+    /// The number of requests during another one.
+    public let refused: Int
+  }
+
+  /// What the clients of that key have done.
+  public func told(_ key: String) throws -> Told {
+    try JSONDecoder().decode(Told.self, from: Data(text("/told/\(key)").utf8))
+  }
+
+  /// The body of a response.
+  public func text(_ path: String) throws -> String {
     let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     let connection = OwnedDescriptor(raw)
     var address = sockaddr_in()
@@ -103,7 +134,7 @@ public final class Upstream: Sendable {
       }
     }
     guard connected == 0 else { throw SystemError("connect") }
-    let request = "GET /seen/\(key) HTTP/1.0\r\nConnection: close\r\n\r\n"
+    let request = "GET \(path) HTTP/1.0\r\nConnection: close\r\n\r\n"
     send(connection.raw, request, request.utf8.count, 0)
     var answer: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 4096)
@@ -112,9 +143,8 @@ public final class Upstream: Sendable {
       guard count > 0 else { break }
       answer += buffer[..<count]
     }
-    let body = String(decoding: answer, as: UTF8.self).split(separator: "\r\n").last ?? ""
-    guard let count = Int(body) else { throw SystemError("count", String(body), code: EPROTO) }
-    return count
+    let response = String(decoding: answer, as: UTF8.self)
+    return response.firstRange(of: "\r\n\r\n").map { String(response[$0.upperBound...]) } ?? ""
   }
 }
 

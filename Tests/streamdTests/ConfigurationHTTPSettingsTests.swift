@@ -131,7 +131,7 @@ struct ConfigurationHTTPSettingsTests {
       "basic: expected bearer or basic, got both"
     ),
     ("headers = { Accept = \"x\", accept = \"y\" }", "headers: expected a header once, got Accept and accept"),
-    ("headers = { content-length = \"5\" }", "headers: expected no content-length: a request has no body"),
+    ("headers = { content-length = \"5\" }", "headers: expected no content-length: it follows from the body"),
     (
       "headers = { authorization = \"x\" }\nbasic = { user = \"u\", password = { credential = \"word\" } }",
       "basic: expected basic or the header authorization, got both"

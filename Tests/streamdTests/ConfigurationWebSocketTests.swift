@@ -117,7 +117,7 @@ struct ConfigurationWebSocketTests {
     ("ping_every = \"999ms\"", ".ping_every: expected a duration from 1s to 365d, got \"999ms\""),
     ("ping_evry = \"9s\"", ".ping_evry: unknown key; did you mean \"ping_every\"?"),
     ("headers = { Upgrade = \"x\" }", ".headers: expected no header Upgrade: it belongs to the handshake"),
-    ("headers = { Content-Length = \"5\" }", ".headers: expected no Content-Length: a request has no body"),
+    ("headers = { Content-Length = \"5\" }", ".headers: expected no Content-Length: it follows from the body"),
     ("headers = { Accept = \"x\", accept = \"y\" }", ".headers: expected a header once, got Accept and accept"),
     (
       "headers = { sec-websocket-Key = \"x\" }",

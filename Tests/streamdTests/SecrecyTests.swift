@@ -15,8 +15,9 @@ import Testing
 
   init() throws {
     upstream = try Upstream.shared.get()
-    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message", "token"]
+    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message", "token", "body"]
     var files = Dictionary(uniqueKeysWithValues: kinds.map { ($0, "\($0)-s3cret/\(uniqueKey())") })
+    files["address"] = upstream.url("/status/c\(key)/\(uniqueKey())?code=500&times=9999999&s3cret=\(uniqueKey())")
     files["key"] = try String(contentsOfFile: upstream.file("locked.key"), encoding: .utf8)
     secrets = files
     folder = try TemporaryFolder(files)
@@ -60,6 +61,29 @@ import Testing
           + "send = [{ credential = \"message\" }], \(all) }"
       ),
       ("other-streamd", "streamd = { address = \"tcp:127.0.0.1:1\", token = { credential = \"token\" } }"),
+      (
+        "body",
+        poll(upstream.url("/scripted/\(key)?do=500"), "method = \"POST\", body = { credential = \"body\" }, \(all)")
+      ),
+      (
+        "body-elsewhere",
+        poll(
+          upstream.url(Upstream.redirect(key, to: upstream.otherURL("/"), "&code=307")),
+          "redirects = \"any\", method = \"POST\", body = { credential = \"body\" }, \(bearer)")
+      ),
+      (
+        "not-repeated",
+        poll(
+          upstream.url("/scripted/\(key)?do=drop"),
+          "idempotent = false, method = \"POST\", body = { credential = \"body\" }, \(bearer)")
+      ),
+      (
+        "no-position",
+        poll(
+          upstream.url("/scripted/\(key)?do=\(Upstream.escaped("{\"n\":[\"position-s3cret/1\"]}"))"),
+          "cursor = { from = \".n + 1\", in = \"query.after\" }, \(bearer)")
+      ),
+      ("secret-address", "http = { url = { credential = \"address\" }, every = \"10ms\", \(bearer) }"),
       ("untrusted", poll(upstream.secureURL("/count/\(key)"), all)),
       ("locked", poll(upstream.mutualURL("/count/\(key)"), identity)),
       ("nobody", poll(upstream.mutualURL("/count/\(key)"), "ca_file = \"\(upstream.file("authority.pem"))\", \(all)")),
@@ -75,6 +99,7 @@ import Testing
   /// Each secret as it is, and as it is sent.
   private var forms: [String] {
     var forms = Array(secrets.values).filter { !$0.contains("\n") }
+    forms += ["position-s3cret/1", secrets["address"]?.split(separator: "=").last.map(String.init) ?? ""]
     forms += forms.map { $0.replacing("/", with: "%2f") }
     for (user, kind) in [("me", "basic"), ("me", "proxy")] {
       forms.append(Data("\(user):\(secrets[kind] ?? "")".utf8).base64EncodedString())

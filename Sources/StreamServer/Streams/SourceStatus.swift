@@ -242,10 +242,10 @@ public final class SourceStatus: Sendable {
     figures.withLock { $0.nextAttempt = now &+ UInt64(max(0, time.wholeNanoseconds / 1000)) }
   }
 
-  /// An attempt has failed; the next one is due after this time.
-  public func noteFailure(nextAfter time: Duration) {
+  /// An attempt has failed; the next one is due after this time; nil: there is none before a refresh.
+  public func noteFailure(nextAfter time: Duration?) {
     figures.withLock { $0.failures += 1 }
-    noteNextAttempt(after: time)
+    if let time { noteNextAttempt(after: time) }
   }
 
   /// Continues the former feed's counters, and the time of its last fetch.

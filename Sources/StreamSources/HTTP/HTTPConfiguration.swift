@@ -12,6 +12,17 @@ public enum HTTPContent: Sendable {
 public struct HTTPConfiguration: Sendable, Equatable {
   /// Absolute, http or https. A user and password in it are sent as basic authentication and never printed.
   public var url: String
+  /// What stands for the URL in stored positions; nil: the URL itself, which is no secret then.
+  package var urlName: String?
+  /// The method. Requests are conditional with GET only.
+  public var method = HTTPMethod.get
+  /// Not with GET.
+  public var body: HTTPBody?
+  /// Whether a request is repeated on which the upstream may have acted. If not, the source makes no further attempt before a
+  /// refresh.
+  public var isIdempotent = true
+  /// Where a poll continues; nil: each request is the same.
+  public var cursor: HTTPCursor?
   /// The time limit for the whole response, redirects included; for a streaming response, for its head.
   public var timeout: Duration
   /// Maximum bytes of one event, decompressed.
@@ -83,6 +94,10 @@ public struct HTTPConfiguration: Sendable, Equatable {
     if let problem = login?.problem { problems.append("login: \(problem)") }
     if case .proxy(let proxy) = route, let problem = proxy.problem { problems.append(problem) }
     if query.contains(where: \.name.isEmpty) { problems.append("query: a name may not be empty") }
+    if body != nil, method == .get { problems.append("body: a GET has none") }
+    if body?.type.utf8.allSatisfy(Self.isValueByte) == false {
+      problems.append("body: its type has a control character in it")
+    }
     if !userAgent.utf8.allSatisfy(Self.isValueByte) {
       problems.append("user agent: has a control character in it")
     }
@@ -96,8 +111,9 @@ public struct HTTPConfiguration: Sendable, Equatable {
   func request(_ validators: Validators?) throws(SourceFailure) -> UpstreamRequest {
     if let problem = problems.first { throw SourceFailure(problem) }
     return UpstreamRequest(
-      url: try HTTPURL(url, adding: query), headers: headers, bearer: bearer, login: login, validators: validators,
-      unixSocket: unixSocket, route: route, trust: trust, timeout: timeout, redirects: redirects, userAgent: userAgent)
+      url: try HTTPURL(url, adding: query), method: method, body: body, isIdempotent: isIdempotent, headers: headers,
+      bearer: bearer, login: login, validators: validators, unixSocket: unixSocket, route: route, trust: trust,
+      timeout: timeout, redirects: redirects, userAgent: userAgent)
   }
 
   /// RFC 9110, 5.6.2.

@@ -24,19 +24,32 @@ public struct HTTPPoll: SourceDriver {
 
   /// Makes the subscriptions of one source.
   public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
-    let memory = SourceMemory {
+    let memory = Memory {
       PollMachine(
         every: every, retry: configuration.retry, phaseKey: context.name ?? configuration.url,
-        seed: UInt64.random(in: 0...UInt64.max))
+        seed: UInt64.random(in: 0...UInt64.max), isIdempotent: configuration.isIdempotent,
+        pages: configuration.cursor?.pages ?? 1)
     }
+    memory.position = configuration.cursor.map { PollPosition($0) }
     return { PollSubscription(self, context, memory, $0) }
+  }
+
+  /// The state that outlives a subscription. Confined to the source thread.
+  fileprivate final class Memory: SourceMemory<PollMachine>, @unchecked Sendable {
+    /// The position of the next request; nil: there is no cursor.
+    var position: PollPosition?
   }
 }
 
 /// A subscription: connects the machine to an HTTP client.
 private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Handler, @unchecked Sendable {
   private let driver: HTTPPoll
+  private let memory: HTTPPoll.Memory
   private let resumption: SourceResumption?
+  /// Finds positions, if the cursor has a program.
+  private var examiner: JQExaminer?
+  /// The answer to the last request, while its position is not known.
+  private var located: PollMachine.Answer?
   private let fingerprint: BodyDigest
   private var body: [UInt8] = []
   /// Decodes a body that is not in UTF-8.
@@ -48,11 +61,16 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   private var head: UpstreamResponse?
 
   init(
-    _ driver: HTTPPoll, _ context: SourceContext, _ memory: SourceMemory<PollMachine>,
+    _ driver: HTTPPoll, _ context: SourceContext, _ memory: HTTPPoll.Memory,
     _ down: AnySubscriber<EventBatch, Never>
   ) {
-    (self.driver, resumption) = (driver, context.resumption(.event))
-    fingerprint = driver.configuration.fingerprint(["poll", resumption?.pipeline ?? ""])
+    let configuration = driver.configuration
+    (self.driver, self.memory) = (driver, memory)
+    // A position is valid without the events before it, an unchanged page is not.
+    resumption = context.resumption(configuration.cursor == nil ? .event : .stream)
+    fingerprint =
+      configuration.cursor.map { configuration.fingerprint(of: $0) }
+      ?? configuration.fingerprint(["poll", resumption?.pipeline ?? ""])
     super.init(context, memory, to: down)
   }
 
@@ -64,29 +82,35 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   override func end() {
     super.end()
-    body = []
+    examiner?.end()
+    (body, examiner, located) = ([], nil, nil)
   }
 
   /// Resumes from the page of the last event, if there is a checkpoint of it.
   private func resume() {
-    guard let kept = resumption?.checkpoint(),
-      case .poll(let digest, let tag, let date)? = SourcePosition(kept, fingerprint)
+    guard let resumption else { return }
+    memory.position = driver.configuration.cursor.map { PollPosition($0) }
+    guard let kept = resumption.checkpoint(),
+      case .poll(let digest, let tag, let date, let position)? = SourcePosition(kept, fingerprint)
     else { return }
+    if let position { memory.position?.current = position }
     var validators: Validators?
-    if tag != nil || date != nil, let home = try? HTTPURL(driver.configuration.url, adding: driver.configuration.query)
-    {
-      validators = Validators(url: home.string, entityTag: tag, lastModified: date)
+    if tag != nil || date != nil, let home {
+      validators = Validators(url: home, entityTag: tag, lastModified: date)
     }
     machine?.resume(validators, digest)
   }
 
+  /// The URL of the next request.
+  private var home: String? { try? request(nil).url.string }
+
   /// The checkpoint of an event, for the next process or subscription.
   private func checkpoint(_ validators: Validators?, _ digest: BodyDigest?) -> Checkpoint? {
     guard resumption != nil, let digest else { return nil }
-    let home = try? HTTPURL(driver.configuration.url, adding: driver.configuration.query).string
     let ours = validators?.url == home ? validators : nil
-    return SourcePosition.poll(digest, entityTag: ours?.entityTag, lastModified: ours?.lastModified)
-      .checkpoint(fingerprint)
+    return SourcePosition.poll(
+      digest, entityTag: ours?.entityTag, lastModified: ours?.lastModified, position: memory.position?.current
+    ).checkpoint(fingerprint)
   }
 
   override func perform(_ action: PollMachine.Action) {
@@ -95,10 +119,18 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   private func fetch(_ validators: Validators?) {
     do throws(SourceFailure) {
-      try start(driver.configuration.request(validators), self)
+      try start(request(validators), self)
     } catch {
       receive(.failed(error))
     }
+  }
+
+  private func request(_ validators: Validators?) throws(SourceFailure) -> UpstreamRequest {
+    var request = try driver.configuration.request(validators)
+    guard let position = memory.position else { return request }
+    try position.apply(to: &request, adding: driver.configuration.query)
+    request.wantedFields = position.field.map { [$0] } ?? []
+    return request
   }
 
   private func receive(_ answer: PollMachine.Answer) {
@@ -144,21 +176,85 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     case .success(let head) where head.isContent:
       if let charset { reportFaults(of: charset) }
       if body.starts(with: [0xEF, 0xBB, 0xBF]) { body.removeFirst(3) }
-      if driver.isJSON, body.isWhiteSpace {
-        return receive(.failed(SourceFailure("the body is empty, which is not JSON")))
-      }
-      if body.isEmpty { return receive(.nothing) }
+      if driver.isJSON, body.isWhiteSpace { return refuse(SourceFailure("the body is empty, which is not JSON")) }
+      if body.isEmpty { return locate(.nothing, head) }
       if driver.configuration.content == .json, let failure = head.documentFailure, !Self.isJSON(body) {
-        return receive(.failed(failure))
+        return refuse(failure)
       }
       if let field = head.oversizedValidators.first {
         reportLimit("its \(field) of more than \(Validators.limit) bytes is not used: polls transfer the full response")
       }
-      if let machine { receive(machine.answer(head.validators, BodyDigest(body))) }
-    case .success(let head) where head.status == 204: receive(.nothing)
+      let validators = driver.configuration.method == .get ? head.validators : nil
+      if let machine { locate(machine.answer(validators, digest), head) }
+    case .success(let head) where head.status == 204: locate(.nothing, head)
     case .success(let head) where head.status == 304: receive(.unchanged)
     case .success(let head): receive(.failed(.status(head.status, retryAfter: head.retryAfter)))
     case .failure(let failure): receive(.failed(failure))
+    }
+  }
+
+  /// The digest by which a page is known. With a cursor it is another page at another position, and to another pipeline.
+  private var digest: BodyDigest {
+    let digest = BodyDigest(body)
+    guard let position = memory.position else { return digest }
+    return BodyDigest(parts: ["\(digest.value)", context.pipeline, position.current?.text ?? ""])
+  }
+
+  /// The response cannot be used.
+  private func refuse(_ failure: SourceFailure) {
+    var failure = failure
+    failure.wasSent = true
+    receive(.failed(failure))
+  }
+
+  /// Finds the position that the response has brought.
+  private func locate(_ answer: PollMachine.Answer, _ head: UpstreamResponse) {
+    guard let position = memory.position else { return receive(answer) }
+    do throws(SourceFailure) {
+      if case .program(let program) = position.cursor.origin, !body.isEmpty {
+        located = answer
+        return try ask(program, position.cursor.variables)
+      }
+      let configuration = driver.configuration
+      let origin = try HTTPURL(configuration.url).origin
+      found(try position.position(in: head, from: origin, without: configuration.query), answer)
+    } catch {
+      refuse(error)
+    }
+  }
+
+  /// Runs the program on the body, in a process of its own.
+  private func ask(_ program: String, _ variables: [String: String]) throws(SourceFailure) {
+    if examiner == nil {
+      var transform = JQTransform(program: program)
+      transform.variables = variables
+      examiner = try JQExaminer(
+        transform, for: "cursor.from", in: context, report: { [weak self] in self?.report($0) }
+      ) { [weak self] in self?.examined($0) }
+    }
+    examiner?.examine(EventBatch(of: body))
+  }
+
+  private func examined(_ result: Result<[JQAnswer], SourceFailure>) {
+    guard isLive, let answer = located.take() else { return }
+    if case .failure = result { examiner = nil }
+    do throws(SourceFailure) {
+      let outputs = try result.get().first ?? JQAnswer()
+      found(try memory.position?.position(in: outputs, of: body), answer)
+    } catch {
+      refuse(error)
+    }
+  }
+
+  /// - Parameter position: nil: the one before stays.
+  private func found(_ position: HTTPCursor.Position?, _ answer: PollMachine.Answer) {
+    guard let position, position != memory.position?.current else { return receive(answer) }
+    memory.position?.current = position
+    // The next request is another one, for which no validators are valid.
+    switch answer {
+    case .event(_, let digest, _): receive(.event(nil, digest, goesOn: true))
+    case .repeated: receive(.repeated(nil))
+    case .unchanged, .nothing, .failed: receive(answer)
     }
   }
 

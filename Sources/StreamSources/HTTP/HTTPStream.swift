@@ -37,7 +37,7 @@ public struct HTTPStream: SourceDriver {
 
   /// Makes the subscriptions of one source.
   public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
-    let memory = Memory(retry: configuration.retry)
+    let memory = Memory(retry: configuration.retry, isIdempotent: configuration.isIdempotent)
     return { HTTPStreamSubscription(self, context, memory, $0) }
   }
 
@@ -317,7 +317,9 @@ extension HTTPStreamSubscription {
   /// The failure, and its consequence for the event id. Only the server's responses count, except 204: with that status
   /// the server ends the stream.
   private func doubted(_ failure: SourceFailure) -> SourceFailure {
-    guard let machine, !memory.lastEventID.isEmpty, let status = failure.status, status != 204 else {
+    guard let machine, driver.configuration.isIdempotent, !memory.lastEventID.isEmpty, let status = failure.status,
+      status != 204
+    else {
       return failure
     }
     var failure = failure

@@ -126,6 +126,20 @@ struct HTTPURL: Equatable, Sendable {
     self.string = string
   }
 
+  /// The URL with a further parameter.
+  func adding(_ item: HTTPQueryItem) throws(SourceFailure) -> HTTPURL {
+    try HTTPURL(FieldValue(Array(string.utf8)), relativeTo: self, adding: [item])
+  }
+
+  /// The path and the query without these parameters.
+  func relative(without query: [HTTPQueryItem]) -> String {
+    let names = Set(query.map { $0.encoded.prefix { $0 != "=" } })
+    let place = string.firstRange(of: "://").map { string[$0.upperBound...].drop { !"/?".contains($0) } } ?? ""
+    let path = place.prefix { $0 != "?" }
+    let rest = place.dropFirst(path.count + 1).split(separator: "&").filter { !names.contains($0.prefix { $0 != "=" }) }
+    return path + (rest.isEmpty ? "" : "?" + rest.joined(separator: "&"))
+  }
+
   /// The URL with another host.
   func replacingHost(by name: String) -> String {
     guard let url = unsafe curl_url() else { return string }

@@ -20,8 +20,9 @@ struct PollMachine: TransferMachine, RunMachine {
 
   /// The result of a fetch.
   enum Answer: Equatable {
-    /// A new event, to be delivered now, and the digest of its bytes.
-    case event(Validators?, BodyDigest? = nil)
+    /// A new event, to be delivered now, and the digest of its bytes. With `goesOn` it has brought a new position, from which
+    /// the next request may follow at once.
+    case event(Validators?, BodyDigest? = nil, goesOn: Bool = false)
     /// The bytes of the last event again, from a server that got no validators or ignores them.
     case repeated(Validators?)
     /// The page is unchanged (304).
@@ -33,11 +34,17 @@ struct PollMachine: TransferMachine, RunMachine {
 
   private enum Phase {
     case idle(due: Duration)  // can become: fetching
-    case fetching(since: Duration)  // can become: idle
+    case fetching(since: Duration)  // can become: idle, halted
+    /// The upstream may have acted on the last request, which is not repeated.
+    case halted  // can become: idle
   }
 
   private let every: Duration
   private let retry: Backoff
+  private let isIdempotent: Bool
+  /// Maximum fetches in a row, and the number of those since the last tick.
+  private let pages: Int
+  private var page = 0
   private let phaseFraction: Double
   private var random: SplitMix
   private var phase: Phase?  // nil: before the first demand
@@ -65,9 +72,12 @@ struct PollMachine: TransferMachine, RunMachine {
   /// - Parameters:
   ///   - phaseKey: determines where the ticks lie: the same key, the same offset.
   ///   - seed: the seed for jitter.
-  init(every: Duration, retry: Backoff, phaseKey: String, seed: UInt64) {
-    self.every = every
-    self.retry = retry
+  ///   - isIdempotent: whether a fetch is repeated on which the upstream may have acted.
+  ///   - pages: maximum fetches that follow one another at once.
+  init(
+    every: Duration, retry: Backoff, phaseKey: String, seed: UInt64, isIdempotent: Bool = true, pages: Int = 1
+  ) {
+    (self.every, self.retry, self.isIdempotent, self.pages) = (every, retry, isIdempotent, pages)
     var hash = SplitMix(seed: phaseKey)
     phaseFraction = hash.fraction()
     random = SplitMix(seed: seed)
@@ -95,7 +105,7 @@ struct PollMachine: TransferMachine, RunMachine {
   /// the backoff. The next subscription has seen no event, so no page is unchanged to it.
   mutating func suspend(at _: Duration) {
     demand = .none
-    (validators, digest, isBare, refusals) = (nil, nil, false, 0)
+    (validators, digest, isBare, refusals, page) = (nil, nil, false, 0, 0)
     if case .fetching(let since) = phase { phase = .idle(due: since + min(every, retry.first)) }
   }
 
@@ -122,7 +132,7 @@ struct PollMachine: TransferMachine, RunMachine {
     switch phase {
     case .idle(let own): phase = .idle(due: max(own, due))
     case nil: phase = .idle(due: due)
-    case .fetching: break
+    case .fetching, .halted: break
     }
   }
 
@@ -144,6 +154,7 @@ struct PollMachine: TransferMachine, RunMachine {
   /// Fetches now instead of at the next tick or retry. The ticks begin anew.
   mutating func refresh(at now: Duration) -> RefreshRefusal? {
     guard demand > .none else { return .noDemand }
+    if case .halted = phase { phase = .idle(due: now) }
     guard case .idle(let due) = phase else { return nil }
     if let restEnd, restEnd > now { return .resting(restEnd - now) }
     if due > now { (phase, tick) = (.idle(due: now), now) }
@@ -165,13 +176,13 @@ struct PollMachine: TransferMachine, RunMachine {
 
   /// The action due at `now`. Call it after each request and each result, and at the time that it returns.
   mutating func next(at now: Duration) -> Action {
-    if case .fetching = phase { return .rest }
     guard demand > .none else { return .rest }
     switch phase {
+    case .halted, .fetching: return .rest
     case .idle(let due) where now < due: return .wait(until: due)
     case .idle:
-      if now - tick >= every / 2 { tick = now }
-    case .fetching, nil:  // the first fetch is due as though its tick were up to half an interval ago
+      if page == 0, now - tick >= every / 2 { tick = now }
+    case nil:  // the first fetch is due as though its tick were up to half an interval ago
       tick = now - every * (0.5 - phaseFraction / 2)
     }
     phase = .fetching(since: now)
@@ -189,26 +200,33 @@ struct PollMachine: TransferMachine, RunMachine {
   /// - Returns: the report for the operator.
   mutating func receive(_ answer: Answer, at now: Duration) -> SourceReport? {
     let sent = sentValidators
+    var isPage = false
     switch answer {
     case .failed(let failure): return fail(failure, at: now)
     case .unchanged where sent == nil: return fail(.status(304, retryAfter: nil), at: now)
-    case .event(let validators, let digest):
+    case .event(let validators, let digest, let goesOn):
       (self.validators, self.digest) = (validators, digest)
       demand -= .max(1)
+      isPage = goesOn && page + 1 < pages
     case .repeated(let validators): self.validators = validators
     case .unchanged, .nothing: break
     }
     if isBare { refusals += 1 } else if sent != nil { refusals = 0 }
     isBare = false
     restEnd = nil
-    tick = tickAfter(now)
-    phase = .idle(due: tick + jitter())
+    page = isPage ? page + 1 : 0
+    if !isPage { tick = tickAfter(now) }
+    phase = .idle(due: isPage ? now : tick + jitter())
     defer { (failures, hasWaited) = (0, false) }
     return failures == 0 && !hasWaited ? nil : .recovered(afterFailures: failures)
   }
 
   private mutating func fail(_ failure: SourceFailure, at now: Duration) -> SourceReport {
-    failures += 1
+    (failures, page) = (failures + 1, 0)
+    guard isIdempotent || !failure.mayHaveActed else {
+      (phase, restEnd, isBare) = (.halted, nil, false)
+      return .halted(failure.unrepeated)
+    }
     var sentence = failure.sentence
     // If a request without validators fails, too, the validators are not the reason.
     let isRefusal = failure.status.map { (400...499).contains($0) } == true

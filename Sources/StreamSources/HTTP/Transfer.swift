@@ -44,7 +44,8 @@ import StreamRuntime
     case stop(SourceFailure)
   }
 
-  private let request: UpstreamRequest
+  /// As it is sent at the current hop.
+  private var request: UpstreamRequest
   private weak var client: HTTPClient?
   private var handler: (any Handler)?
   private let progress: (SourceProgress) -> Void
@@ -59,6 +60,8 @@ import StreamRuntime
   /// and return to their own origin only.
   private var cookies: [HTTPURL.Origin: [[CChar]]] = [:]
   private var redirects = 0
+  /// Whether a redirect leads to the result of a request with another method.
+  private var hasActed = false
   private var queuePlace = QueuePlace.nowhere
   /// Whether its turn has come: its request may have been sent.
   private(set) var hasBegun = false
@@ -219,13 +222,19 @@ import StreamRuntime
   /// the end of what is sent.
   var waitsForNothing: Bool { hasSent && !isHeld }
 
-  func fail(_ failure: SourceFailure) { finish(.failure(failure)) }
+  func fail(_ failure: SourceFailure) {
+    var (failure, byteCount) = (failure, 0)
+    if let easy = unsafe easy { unsafe curl_easy_get_long(easy, CURLINFO_REQUEST_SIZE, &byteCount) }
+    failure.wasSent = hasActed || redirectsTo == nil && byteCount > 0
+    finish(.failure(failure))
+  }
 
   // MARK: One hop
 
   private func follow(_ location: FieldValue, _ head: UpstreamResponse) {
     let origin = hop.origin
     redirects += 1
+    if request.becomeGet(at: head.status) { hasActed = true }
     guard redirects <= Self.redirectLimit else {
       return fail(SourceFailure("more than \(Self.redirectLimit) redirects", retryAfter: head.retryAfter))
     }
@@ -361,7 +370,7 @@ import StreamRuntime
     unsafe curl_easy_set_long(easy, CURLOPT_QUICK_EXIT, 1)
     unsafe curl_easy_set_long(
       easy, CURLOPT_HTTP_VERSION, request.offer == nil ? CURL_HTTP_VERSION_2TLS : Int(CURL_HTTP_VERSION_1_1))
-    if request.offer != nil { unsafe prepareToSend(easy) }
+    if request.offer != nil { unsafe prepareToSend(easy) } else { unsafe sent.addBody(to: easy) }
     // Redirects are followed here, not by libcurl, which would send every header except Authorization and Cookie to the
     // target.
     unsafe curl_easy_set_long(easy, CURLOPT_FOLLOWLOCATION, 0)
@@ -448,9 +457,7 @@ import StreamRuntime
       status: status, url: hop.string, contentLength: field("Content-Length").flatMap { Int($0.text) },
       contentType: field("Content-Type")?.text, entityTag: field("ETag"), lastModified: field("Last-Modified"),
       retryAfter: retryAfter())
-    if request.offer != nil {
-      for name in WebSocketOffer.answerFields { head.answer[name] = fields(name).map(\.text) }
-    }
+    for name in request.wantedFields { head.answer[name] = fields(name).map(\.text) }
     self.head = head
     if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queuePlace { host.rest(for: rest) }
     if [301, 302, 303, 307, 308].contains(status), let location = field("Location") {

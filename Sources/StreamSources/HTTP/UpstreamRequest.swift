@@ -34,9 +34,13 @@ public enum HTTPRedirects: String, Sendable, CaseIterable {
   case any
 }
 
-/// A GET. Its secrets are sent only to the origin of its URL, whatever the redirects: see `sent(to:)`.
+/// A request. Its secrets are sent only to the origin of its URL, whatever the redirects: see `sent(to:)`.
 struct UpstreamRequest: Equatable, Sendable {
-  private(set) var url: HTTPURL
+  var url: HTTPURL
+  var method = HTTPMethod.get
+  var body: HTTPBody?
+  /// Whether libcurl may send it again, on another connection, if an idle one ends before the answer.
+  var isIdempotent = true
   var headers: [HTTPHeader] = []
   /// Sent as `Authorization: Bearer`; takes precedence over a login.
   var bearer: String?
@@ -45,6 +49,10 @@ struct UpstreamRequest: Equatable, Sendable {
   var validators: Validators?
   /// The id of the last server-sent event.
   var lastEventID: FieldValue?
+  /// The field with the position of a cursor.
+  var positionField: HTTPHeader?
+  /// The names of fields in the response that the owner reads.
+  var wantedFields: [String] = []
   /// The Unix socket to connect to instead of the URL's host; redirects use it, too.
   var unixSocket: String?
   var route = HTTPRoute.environment
@@ -71,6 +79,7 @@ struct UpstreamRequest: Equatable, Sendable {
     } else {
       sent = UpstreamRequest(url: hop, headers: headers.filter(\.isPublic), userAgent: userAgent)
       (sent.unixSocket, sent.route, sent.offer) = (unixSocket, route, offer)
+      (sent.method, sent.body, sent.isIdempotent) = (method, body, isIdempotent)
       sent.trust.authorities = trust.authorities
     }
     sent.validators = validators?.url == hop.string ? validators : nil
@@ -96,6 +105,10 @@ struct UpstreamRequest: Equatable, Sendable {
     if offer == nil, !sent.contains(where: { $0.name.lowercased() == "accept-encoding" }) {
       add("Accept-Encoding", FieldValue(Array(ContentCoding.accepted.utf8)))
     }
+    for line in body.map({ ["Content-Type: \($0.type)", "Expect:"] }) ?? [] { lines.append(Array(line.utf8)) }
+    // Without the type of a form, which libcurl adds.
+    if body == nil, method != .get { lines.append(Array("Content-Type:".utf8)) }
+    if let positionField { add(positionField.name, FieldValue(Array(positionField.value.utf8))) }
     if let bearer { add("Authorization", FieldValue(Array("Bearer \(bearer)".utf8))) }
     add("Last-Event-ID", lastEventID)
     add("If-None-Match", validators?.entityTag)
@@ -125,10 +138,14 @@ struct UpstreamRequest: Equatable, Sendable {
     guard isAllowed else {
       return SourceFailure("redirected to \(shown), which redirects = \"\(redirects.rawValue)\" forbids")
     }
-    guard secretsFollow, target.origin != url.origin else { return nil }
-    return SourceFailure(
-      "redirected to \(shown), which may not receive the credentials that are sent as messages: they are for the origin of url"
-    )
+    guard target.origin != url.origin else { return nil }
+    if body?.isSecret == true {
+      return SourceFailure("redirected to \(shown), which may not receive the body: it is for the origin of url")
+    }
+    return secretsFollow
+      ? SourceFailure(
+        "redirected to \(shown), which may not receive the credentials that are sent as messages: they are for the origin of url"
+      ) : nil
   }
 
   /// The proxy of the configuration.
@@ -162,7 +179,7 @@ struct UpstreamResponse: Equatable, Sendable {
   let lastModified: FieldValue?
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
-  /// The fields of `WebSocketOffer.answerFields` in the response to an offer, by their names.
+  /// The fields of `UpstreamRequest.wantedFields`, by these names.
   var answer: [String: [String]] = [:]
 
   /// Whether the body is the requested one, or that body as a proxy has transformed it (203).

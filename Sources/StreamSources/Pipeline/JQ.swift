@@ -65,7 +65,7 @@ public struct JQTransform: Sendable, Equatable {
   /// Whether numbers above 2^53 in results of this program are rounded: it is more than a path, and jq is older than 1.7.
   /// Events that it passes on unchanged are exact nevertheless.
   public static func roundsNumbers(_ program: String) -> Bool {
-    JSONPaths.steps(ofProgram: program) == nil && JQProgram.roundsNumbers
+    JSONPaths.steps(ofProgram: program, mayBeLast: true) == nil && JQProgram.roundsNumbers
   }
 
   /// Valid programs, cached: a configuration that is reloaded repeats nearly all of its programs.

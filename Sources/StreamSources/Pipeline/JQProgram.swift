@@ -59,7 +59,7 @@ import Events
   /// - Throws: `CompileError`.
   init(_ text: String, variables: [String: String] = [:]) throws(CompileError) {
     self.variables = Variables(variables)
-    path = JSONPaths.steps(ofProgram: text).map { JSONFinder(JSONPaths([$0])) }
+    path = JSONPaths.steps(ofProgram: text, mayBeLast: true).map { JSONFinder(JSONPaths([$0])) }
     guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
     guard let state = unsafe jq_init() else { throw CompileError(sentence: "no memory") }
     unsafe self.state = unsafe state

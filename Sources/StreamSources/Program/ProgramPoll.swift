@@ -75,7 +75,7 @@ private final class PolledProgram: ProgramSubscription<PollMachine>, @unchecked 
   override func begin() {
     continueSchedule()
     guard let kept = resumption?.checkpoint(),
-      case .poll(let digest, _, _)? = SourcePosition(kept, fingerprint)
+      case .poll(let digest, _, _, _)? = SourcePosition(kept, fingerprint)
     else { return }
     machine?.resume(nil, digest)
   }

@@ -43,7 +43,7 @@ final class UpstreamWebSocket: Transfer.Handler {
   /// Whether the machine has bytes that it has not read.
   private var hasRest = false
   /// Gives verdicts on messages, if the configuration asks for them.
-  private var examiner: WebSocketExaminer?
+  private var examiner: JQExaminer?
   /// Events without verdicts.
   private var unexamined = EventBatch()
   /// Events that wait until they are wanted.
@@ -66,11 +66,11 @@ final class UpstreamWebSocket: Transfer.Handler {
   func open(with client: HTTPClient, progress: @escaping (SourceProgress) -> Void) throws(SourceFailure) {
     var request = try configuration.request.request(nil)
     (request.isEndless, request.offer) = (true, offer)
-    request.secretsFollow = configuration.sendsSecrets
+    (request.secretsFollow, request.wantedFields) = (configuration.sendsSecrets, WebSocketOffer.answerFields)
     // The process is ready when the upstream has answered.
     if let transform = WebSocketConversation.transform(for: configuration) {
-      examiner = try WebSocketExaminer(
-        transform, in: context, report: { [weak self] in self?.owner?.webSocketReports($0) }
+      examiner = try JQExaminer(
+        transform, for: "send and answer", in: context, report: { [weak self] in self?.owner?.webSocketReports($0) }
       ) {
         [weak self] in self?.examined($0)
       }
@@ -123,27 +123,32 @@ final class UpstreamWebSocket: Transfer.Handler {
     self.ending = ending
     guard needsVerdicts, let examiner else { return passOn(events) }
     unexamined = events
-    examiner.examine(events)
+    examiner.examine(EventBatch(events.map(WebSocketConversation.question)))
   }
 
-  private func examined(_ result: Result<[WebSocketConversation.Verdict], SourceFailure>) {
+  private func examined(_ result: Result<[JQAnswer], SourceFailure>) {
     guard phase == .opening || phase == .open else { return }
-    switch result {
-    case .failure(let failure) where phase == .opening: finish(failure)
-    case .failure(let failure): closed(by: .init(code: 1000, failure: failure))
-    case .success(let verdicts):
-      guard let (events, ending) = machine?.hear(verdicts, on: unexamined, at: now) else { return }
-      unexamined = EventBatch()
-      if let ending { self.ending = ending }
-      if machine?.needsVerdicts == false {
-        examiner?.end()
-        examiner = nil
-      }
-      if self.machine?.hasUnsent == true { transfer?.send() }
-      waiting = events
-      if events.isEmpty { passOn(events) }
-      proceed()
+    do throws(SourceFailure) {
+      var verdicts: [WebSocketConversation.Verdict] = []
+      for answer in try result.get() { verdicts.append(try .init(answer)) }
+      take(verdicts)
+    } catch {
+      if phase == .opening { finish(error) } else { closed(by: .init(code: 1000, failure: error)) }
     }
+  }
+
+  private func take(_ verdicts: [WebSocketConversation.Verdict]) {
+    guard let (events, ending) = machine?.hear(verdicts, on: unexamined, at: now) else { return }
+    unexamined = EventBatch()
+    if let ending { self.ending = ending }
+    if machine?.needsVerdicts == false {
+      examiner?.end()
+      examiner = nil
+    }
+    if self.machine?.hasUnsent == true { transfer?.send() }
+    waiting = events
+    if events.isEmpty { passOn(events) }
+    proceed()
   }
 
   /// Passes events on, and then does what had to wait for them.

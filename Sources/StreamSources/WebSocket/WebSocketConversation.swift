@@ -3,7 +3,7 @@ import Events
 /// What a source says on one connection besides its heartbeat: the messages of the opening, some of which wait for a
 /// message of the upstream, and the answers to the upstream's messages. Works on verdicts and times.
 ///
-/// jq gives the verdicts, in a process of its own (`WebSocketExaminer`). One program has all expressions of the
+/// jq gives the verdicts, in a process of its own (`JQExaminer`). One program has all expressions of the
 /// configuration; it is run once for each message, while the opening waits or if there are answers.
 struct WebSocketConversation {
   /// What the expressions say of one message.

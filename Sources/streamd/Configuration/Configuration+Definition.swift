@@ -14,14 +14,16 @@ extension Configuration.Stream {
   ///   the bases and the filter of a derived stream; the address, name, filter, token and size limit of a stream of another
   ///   streamd;
   /// - the URL of an HTTP source, its interval or format, form of events, headers, parameters, authorization, Unix
-  ///   socket, size limit, User-Agent and redirects; the same of a WebSocket, what is sent, and the subprotocols;
+  ///   socket, size limit, User-Agent and redirects, its method, body and cursor; of a WebSocket the same as far as it has
+  ///   it, what is sent, and the subprotocols;
   /// - a socket's address, what is sent, split and size limit; a serial port's device;
   /// - validate, jq, distinct, key, tombstone and throttle.
   ///
-  /// The digest covers the name of a secret's credential but not the secret itself, which could be guessed from a
-  /// digest. Nor does it cover what may differ between hosts that fetch the same: the stream's name (records have it);
-  /// how events are described, stored, replayed and protected; when the source is active, its timeouts and pauses after
-  /// failures, and the leeway of a timer; how an upstream is reached: proxy, authorities and client certificate.
+  /// The digest covers the name of a secret's credential, and the path of a body's file, but not the secret itself, which
+  /// could be guessed from a digest. Nor does it cover what may differ between hosts that fetch the same: the stream's name
+  /// (records have it); how events are described, stored, replayed and protected; when the source is active, its timeouts
+  /// and pauses after failures, and the leeway of a timer; how an upstream is reached: proxy, authorities and client
+  /// certificate.
   var definitionDigest: UInt64 {
     let text = definition.flatMap { [$0.key, $0.value] }.map { "\($0.utf8.count) \($0)" }.joined()
     return sha256(Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }

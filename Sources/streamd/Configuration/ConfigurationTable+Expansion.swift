@@ -6,6 +6,7 @@ import StreamServer
 final class TemplateMemory: Sendable {
   private struct Content {
     var secrets: [String: Secret] = [:]
+    var files: [String: [UInt8]] = [:]
     var ids: [String: UInt32] = [:]
     var variables: Set<String> = []
     var hasExpressions = false
@@ -34,6 +35,10 @@ final class TemplateMemory: Sendable {
   func secret(named name: String) -> Secret? { content.withLock { $0.secrets[name] } }
 
   func keep(_ secret: Secret) { content.withLock { $0.secrets[secret.name] = secret } }
+
+  func content(ofFile path: String) -> [UInt8]? { content.withLock { $0.files[path] } }
+
+  func keep(_ bytes: [UInt8], ofFile path: String) { content.withLock { $0.files[path] = bytes } }
 
   /// The id of `rule`, such as `user:alice`, which `find` looks up the first time.
   func id(of rule: String, find: () throws(Expected) -> UInt32) throws(Expected) -> UInt32 {

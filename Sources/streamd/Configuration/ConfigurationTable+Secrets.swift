@@ -104,6 +104,19 @@ extension ConfigurationTable {
     }
   }
 
+  /// The content of the file at a path, which is the value of `key`; `nil` after recording an error.
+  func content(of path: String, at key: String, limit: Int) -> [UInt8]? {
+    if let known = context.memory?.content(ofFile: path) { return known }
+    do {
+      let bytes = try readFile(at: path, limit: limit)
+      context.memory?.keep(bytes, ofFile: path)
+      return bytes
+    } catch {
+      addError("\(path) cannot be read: \(error.reason)", at: key)
+      return nil
+    }
+  }
+
   private func path(_ key: String) -> String? {
     let form = "an absolute path or { credential = \"name\" }"
     guard text(key) == nil else {

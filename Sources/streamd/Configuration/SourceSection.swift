@@ -37,6 +37,8 @@ protocol SourceSection: Equatable, Sendable {
   var splitsTexts: Bool { get }
   /// Whether all that it makes is JSON.
   var isJSON: Bool { get }
+  /// Whether its position goes on with each answer, and is stored also if the pipeline has removed all events of one.
+  var advances: Bool { get }
   /// Whether it reports events that were lost before it could read them.
   var countsMissed: Bool { get }
   /// Maximum descriptors: its processes, transfers, idle connections, and name lookups.
@@ -77,6 +79,7 @@ extension SourceSection {
   var fleetKind: FleetMachine.Stream.Kind { .continuous }
   var splitsTexts: Bool { false }
   var isJSON: Bool { false }
+  var advances: Bool { false }
   var countsMissed: Bool { false }
   var eventLimit: (key: String, bytes: Int)? { nil }
   func limits(in stream: Configuration.Stream) -> [Int] { [] }

@@ -18,8 +18,12 @@ import time
 import urllib.parse
 import zlib
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Upstreams"))
+
 import certificates
+import positions
 import proxy
+import scripted
 import websocket
 
 lock = threading.Lock()
@@ -48,8 +52,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         parts = url.path.strip("/").split("/")
         kind, key = parts[0], (parts + [""])[1]
         query = dict(urllib.parse.parse_qsl(url.query))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or "0"))
         with lock:
-            if kind not in ("seen", "head", "release", "proxied", "spoken"):
+            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told"):
                 counts[key] += 1
                 peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
@@ -59,6 +64,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 heads[key]["peers"] = " ".join([*peers, str(self.client_address[1]) if self.client_address else "-"])
             number = counts[key]
         getattr(self, "answer_" + kind)(key, number, query)
+
+    do_POST = do_PUT = do_QUERY = do_GET
+
+    def answer_asked(self, key, number, query):
+        """The requests of /scripted/KEY."""
+        with scripted.lock:
+            self.answer(200, json.dumps(scripted.asked[key]).encode())
+
+    def answer_scripted(self, key, number, query):
+        scripted.answer(self, key, number, query)
+
+    def answer_told(self, key, number, query):
+        positions.tell(self, key, number, query)
+
+    def answer_telegram(self, key, number, query):
+        positions.telegram(self, key, number, query)
+
+    def answer_linked(self, key, number, query):
+        positions.linked(self, key, number, query)
+
+    def answer_headed(self, key, number, query):
+        positions.headed(self, key, number, query)
+
+    def answer_graphql(self, key, number, query):
+        positions.graphql(self, key, number, query)
 
     def answer(self, status, body=b"", **headers):
         self.send_response(status)

@@ -10,6 +10,16 @@ extension Configuration {
   struct HTTP: Sendable, Equatable {
     /// `http` or `https`, ASCII, with a host, without a user or password.
     var url = ""
+    /// The URL, if it is a credential; `url` is then empty.
+    var secretURL: Secret?
+    var method = HTTPMethod.get
+    var body: Body?
+    /// The type of the body.
+    var contentType = "application/json"
+    /// Whether a request is repeated on which the upstream may have acted; `nil`: except for a response that streams, of
+    /// another method than GET.
+    var idempotent: Bool?
+    var cursor: Cursor?
     /// How responses are read. The initial value, before the key is read, permits `sse`.
     var fetching = Fetching.stream(.serverSentEvents, idleTimeout: nil)
     /// The time limit of one whole transfer; for a streaming response, of its head.
@@ -65,7 +75,13 @@ extension Configuration.HTTP: SourceTable {
 
   static let keys: [ConfigurationKey<Self>] =
     [
-      .init(["url"], \.url) { $1 = $0.complete(readURL($0)) ?? $1 },
+      .init(["url"], \.self) { table, http in
+        if case .table? = table.node("url")?.value {
+          http.secretURL = table.complete(readSecretURL(table))
+        } else {
+          http.url = table.complete(readURL(table)) ?? http.url
+        }
+      },
       .init(["every", "stream", "idle_timeout"], \.fetching) { $1 = $0.complete(readFetching($0)) ?? $1 },
       .init("sse", \.eventForm, .choice),
       .init("end", \.end, .lineEnd),
@@ -78,7 +94,7 @@ extension Configuration.HTTP: SourceTable {
         table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
       },
       .init("split", \.split, .choice),
-    ] + requestKeys
+    ] + requestKeys + questionKeys
 
   /// The keys of the request, besides its URL.
   static let requestKeys: [ConfigurationKey<Self>] = [
@@ -100,7 +116,8 @@ extension Configuration.HTTP: SourceTable {
     .init("server_name", \.serverName, .hostName),
     .check { table, http in
       guard http.serverName != nil, !table.isFaulty("url") else { return }
-      if !http.url.lowercased().hasPrefix("https:"), !http.url.lowercased().hasPrefix("wss:") {
+      let url = http.urlText.lowercased()
+      if !url.isEmpty, !url.hasPrefix("https:"), !url.hasPrefix("wss:") {
         table.addError("expected server_name only with a URL over TLS", at: "server_name")
       }
     },
@@ -155,7 +172,19 @@ extension Configuration.HTTP: SourceTable {
     return nil
   }
 
-  /// Each header once, in whatever case, and none that says how long a body is: a request has none.
+  /// The URL itself, which may be a secret; empty if the credential is not read.
+  var urlText: String { secretURL?.content ?? url }
+
+  private static func readSecretURL(_ table: ConfigurationTable) -> Secret? {
+    table.secret("url", is: "a URL such as \"https://example.org/\"") { text in
+      do {
+        try UpstreamURL.check(text)
+        return true
+      } catch { return false }
+    }
+  }
+
+  /// Each header once, in whatever case, and none that says how long a body is.
   private func checkHeaders(_ table: ConfigurationTable) {
     var names: [String: String] = [:]
     for name in headers.map(\.name) {
@@ -163,7 +192,7 @@ extension Configuration.HTTP: SourceTable {
       if let other = names.updateValue(name, forKey: key) {
         table.addError("expected a header once, got \(other) and \(name)", at: "headers")
       } else if ["content-length", "transfer-encoding"].contains(key) {
-        table.addError("expected no \(name): a request has no body", at: "headers")
+        table.addError("expected no \(name): it follows from the body", at: "headers")
       }
     }
   }
@@ -182,14 +211,14 @@ extension Configuration.HTTP: SourceTable {
 
 extension Configuration.HTTP {
   var definition: [DefinitionField] {
-    var fields: [DefinitionField] = [("http.url", url)]
+    var fields: [DefinitionField] = [secretURL.map { ("http.url.credential", $0.name) } ?? ("http.url", url)]
     switch fetching {
     case .poll(let every): fields.append(("http.every", every.definition))
     case .stream(let format, _): fields.append(("http.stream", format.rawValue))
     }
     if let end { fields.append(("http.end", end)) }
     if eventForm != .data { fields.append(("http.sse", eventForm.rawValue)) }
-    return fields + requestDefinition
+    return fields + requestDefinition + questionDefinition
   }
 
   /// The definition of the request, besides its URL.
@@ -209,7 +238,14 @@ extension Configuration.HTTP {
     return fields
   }
 
-  var descriptorCount: Int { 6 }
+  static func hides(_ keys: ArraySlice<String>, at index: Int?) -> Bool {
+    keys.elementsEqual(["body"]) || keys.elementsEqual(["cursor", "start"])
+  }
+
+  /// Four more for the process that finds positions.
+  var descriptorCount: Int { cursor?.from == nil ? 6 : 10 }
+  var programs: [(key: String, program: String)] { cursor?.from.map { [("cursor.from", $0)] } ?? [] }
+  var advances: Bool { cursor != nil }
   var fleetKind: FleetMachine.Stream.Kind { if case .poll = fetching { .poll } else { .continuous } }
   var splitsTexts: Bool { split == .json }
   var eventLimit: (key: String, bytes: Int)? { maxBodyBytes.map { ("http.max_body", $0) } }
@@ -245,7 +281,7 @@ extension Configuration.HTTP {
   /// The request as the source makes it.
   func request(of stream: Configuration.Stream) -> HTTPConfiguration {
     var request = HTTPConfiguration(
-      url: url, timeout: timeout, maximumBodyBytes: bodyLimit(in: stream),
+      url: urlText, timeout: timeout, maximumBodyBytes: bodyLimit(in: stream),
       headers: headers.map { HTTPHeader(name: $0.name, value: $0.value.content) },
       query: query.map { HTTPQueryItem(name: $0.name, value: $0.value.content) },
       unixSocket: unixSocket, route: settings.route, trust: settings.trust(serverName: serverName),
@@ -257,6 +293,7 @@ extension Configuration.HTTP {
     case .basic(let login): request.login = HTTPLogin(login)
     case nil: break
     }
+    addQuestion(to: &request, stream)
     return request
   }
 }
