@@ -766,7 +766,7 @@ void sim_kill(void) {
       sim_abort("what is mapped has become shorter");
     }
     void *again = (void *)syscall(SYS_mmap, mapping->place, mapping->size, PROT_READ | PROT_WRITE,
-                                  MAP_PRIVATE | MAP_FIXED, mapping->descriptor, 0L);
+                                  MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, mapping->descriptor, 0L);
     if (again != mapping->place) sim_abort("a mapping cannot be made private");
   }
 }
