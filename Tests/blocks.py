@@ -19,8 +19,8 @@ import re
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 DIRECTIVE = re.compile(r"(not run|only|file|given|interrupt)(?:: (.*))?")
 
-# What checks such blocks instead: Tests/InteroperabilityTests has a browser, nginx and promtool, Tests/InstallTests a compiler.
-ELSEWHERE = {"html", "nginx", "swift", "yaml"}
+# What checks such blocks instead: Tests/InteroperabilityTests has a browser, nginx and promtool, Tests/InstallTests a compiler, Tests/node Node.
+ELSEWHERE = {"html", "js", "nginx", "swift", "yaml"}
 LANGUAGES = ELSEWHERE | {"c", "python", "sh", "toml"}
 
 

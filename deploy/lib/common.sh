@@ -4,6 +4,7 @@
 build_packages=(binutils g++ git libcurl4-openssl-dev libjq-dev libssl-dev libsystemd-dev libtomlplusplus-dev pkg-config zlib1g-dev)
 build_packages+=(libncurses6 libxml2)  # libraries of the Swift toolchain
 test_packages=(curl make openssl python3 python3-dev python3-venv)
+test_packages+=(node-typescript nodejs)
 test_packages+=(nginx)  # a buffering proxy
 test_packages+=(systemd-journal-remote)  # writes journals
 test_packages+=(nats-server)  # the brokers of a fleet

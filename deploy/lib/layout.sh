@@ -36,7 +36,7 @@ declare -A copies=(
   [docs/man/streamd-sources.7]=$PREFIX/share/man/man7/streamd-sources.7
 )
 # What users read; the documents of the source stay there.
-for document in docs/{COMPATIBILITY,EXAMPLES,HTTP,PYTHON,RECIPES,RESTARTS,SEMANTICS,SERVICE,START,STREAMS,WIRE}; do
+for document in docs/{COMPATIBILITY,EXAMPLES,HTTP,NODE,PYTHON,RECIPES,RESTARTS,SEMANTICS,SERVICE,START,STREAMS,WIRE}; do
   copies[$document.md]=$documents/${document##*/}.md
 done
 for program in "${programs[@]}"; do
