@@ -8,7 +8,9 @@ import StreamProtocol
 /// memory, too. Those in other languages are made of the tree in which `deploy/bench` runs, in the folder of the daemon, and are
 /// programs of `Benchmarks/Clients`.
 func measureClients(_ options: Options) throws {
-  Report.heading("clients, 64 bytes per event", goal: "C 5 M events/s, Python 0.5 M, mapped 2 M")
+  Report.heading(
+    "clients, 64 bytes per event",
+    goal: "C 5 M events/s, Python 0.5 M, mapped 2 M, Node 1 M and 3 times NDJSON")
   let broker = try brokerWithFullLog(options).broker
   let held = try replayed(broker, firstNumber: nil, count: nil, verifies: false).count
   let bare = try BareServer()
@@ -62,7 +64,12 @@ private struct ForeignClient {
     ForeignClient(
       name: "Python, streamd, mapped", tool: "python3", making: #"ls "$0/site" > /dev/null"#,  // by the one before
       command: python, argument: "map"),
+    ForeignClient(name: "Node, streamd", tool: "node", making: "ls Sources/node > /dev/null", command: node),
+    ForeignClient(
+      name: "Node, NDJSON by node:http", tool: "node", making: "ls Sources/node > /dev/null", command: node,
+      argument: "ndjson"),
   ]
+  private static let node = "node Benchmarks/Clients/read.mjs Sources/node"
   private static let python = "PYTHONPATH=\"$0/site\" python3 -B Benchmarks/Clients/read.py"
 
   /// - Returns: nil, or the last line of what went wrong.

@@ -27,7 +27,7 @@ struct Row: Sendable {
     Row(
       name: "sources", summary: "a WebSocket and lines at 100,000 events/s, derived streams", measure: measureSources),
     Row(name: "fleet", summary: "streams that three hosts share over NATS JetStream", measure: measureFleet),
-    Row(name: "clients", summary: "events that Swift, C and Python read", measure: measureClients),
+    Row(name: "clients", summary: "events that Swift, C, Python and Node read", measure: measureClients),
     Row(
       name: "mapped", summary: "readers of a mapped stream beside sockets, and its publisher", measure: measureMapped),
     Row(name: "replay", summary: "of a full 64 MiB log to a new subscriber", measure: measureReplay),
