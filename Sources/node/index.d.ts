@@ -64,7 +64,7 @@ export interface Connection {
  * Text is sent as UTF-8, bytes as they are, and anything else as JSON. Bytes must stay unchanged until they are in the
  * stream.
  */
-export type Value = string | Uint8Array | object | number | boolean;
+export type Value = string | ArrayBufferView | ArrayBuffer | object | number | boolean;
 
 /** A filter: conditions by JSON pointers, or its JSON text, whose numbers are not rounded. See "Filters" in WIRE.md. */
 export type Where = { [pointer: string]: unknown } | string;
@@ -104,7 +104,7 @@ export interface Subscription extends AsyncIterableIterator<StreamEvent> {
   return(value?: any): Promise<IteratorResult<StreamEvent, any>>;
   throw(error?: any): Promise<IteratorResult<StreamEvent, any>>;
   /**
-   * The events as a stream of objects; destroying it cancels the request. It takes up to two events before its reader
+   * The events as a stream of objects; destroying it cancels the request. It takes one or two events before its reader
    * does.
    */
   toReadable(): Readable;

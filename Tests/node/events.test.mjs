@@ -50,7 +50,8 @@ check("an event has its id, its time, and its data as bytes, text and JSON", asy
 });
 
 check("values are text, bytes, or what JSON has", async (connection) => {
-  const from = await newestId(connection), values = ["é", Buffer.from([0, 255]), new Uint8Array([1, 2]), { a: [1] }, [2], 3, true];
+  const from = await newestId(connection);
+  const values = ["é", Buffer.from([0, 255]), new Uint8Array([1, 2]).buffer, { a: [1] }, [2], 3, true];
   await send(connection, values);
   const events = await take(connection.subscribe("notes", { from }), values.length);
   const expected = ["é", [0, 255], [1, 2], '{"a":[1]}', "[2]", "3", "true"].map((value) => Buffer.from(value));
@@ -81,6 +82,7 @@ check("break, return, throw, an abort and destroy cancel the request", async (co
     async () => { await assert.rejects(connection.subscribe("never", { signal: soon() }).next(), { name: "AbortError" }); },
     async () => { await assert.rejects(connection.get("never", { signal: soon() }), { name: "AbortError" }); },
     async () => { assert.equal(await connection.get("never", { wait: 1 }), null); },
+    async () => { await assert.rejects(connection.get("never", { wait: Infinity, signal: soon() }), { name: "AbortError" }); },
     async () => { connection.subscribe("never").toReadable().destroy(); },
     async () => { await connection.subscribe("never").toWeb().cancel(); },
     async () => { connection.publisher("never").destroy(); },

@@ -67,6 +67,7 @@ export function bytesOf(value) {
   if (Buffer.isBuffer(value)) return value;
   if (typeof value === "string") return Buffer.from(value);
   if (ArrayBuffer.isView(value)) return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+  if (value instanceof ArrayBuffer) return Buffer.from(value);
   const text = JSON.stringify(value);
   if (text === undefined) throw new TypeError(`a value is a text, bytes, or what JSON has, not ${typeof value}`);
   return Buffer.from(text);

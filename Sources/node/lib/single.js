@@ -6,6 +6,9 @@ import * as frames from "./frames.js";
 import { checkedName } from "./options.js";
 import { Request } from "./request.js";
 
+/** Milliseconds of a timer; what is more is without limit. */
+const LONGEST_WAIT = 2 ** 31 - 1;
+
 class SingleRequest extends Request {
   #data;
   #settle;
@@ -81,7 +84,7 @@ function replyTo(connection, make, { wait, signal }) {
     connection.add(request);
     if (request.isOver) return;
     signal?.addEventListener("abort", abort, { once: true });
-    if (wait !== undefined) timer = setTimeout(() => request.leave(null), wait);
+    if (wait !== undefined && wait <= LONGEST_WAIT) timer = setTimeout(() => request.leave(null), wait);
   });
 }
 

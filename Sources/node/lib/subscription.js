@@ -177,8 +177,9 @@ export class Subscription {
 
   #deliver(event) {
     if (this.#waiting.length === 0) return this.#events.push(event);
+    const { resolve } = this.#waiting.shift();
+    resolve({ done: false, value: event });
     this.#request.take();
-    this.#waiting.shift().resolve({ done: false, value: event });
   }
 
   #end(error) {
@@ -227,7 +228,6 @@ export class Subscription {
     return this;
   }
 
-  /** The readable stream takes one event more than its reader. */
   toReadable() {
     return Readable.from(this, { highWaterMark: 1 });
   }
