@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
+import { fileURLToPath } from "node:url";
 
 export const TOKEN = "alice-0123456789";
 
@@ -86,6 +87,23 @@ export class Daemon {
     return daemon;
   }
 
+  /**
+   * Returns a function that restarts the daemon as a service manager does, so that its connections continue. It is
+   * started by that manager, and not by begin().
+   */
+  async manage() {
+    const words = ["-B", fileURLToPath(new URL("manager.py", import.meta.url)), join(process.env.STREAMD_BUILT, "streamd")];
+    this.#process = spawn("python3", [...words, join(this.folder, "streamd.toml"), this.socket], {
+      stdio: ["pipe", "pipe", "ignore"],
+    });
+    const lines = createInterface({ input: this.#process.stdout });
+    await once(lines, "line");
+    return async () => {
+      this.#process.stdin.write("restart\n");
+      await once(lines, "line");
+    };
+  }
+
   /** Returns once it serves, which is the first line of its log. */
   async begin() {
     this.#process = spawn(join(process.env.STREAMD_BUILT, "streamd"), ["--config", join(this.folder, "streamd.toml")], {
@@ -111,7 +129,9 @@ export class Daemon {
   }
 
   async remove() {
-    if (this.#process.exitCode === null && this.#process.signalCode === null) await this.kill();
+    const isRunning = this.#process.exitCode === null && this.#process.signalCode === null;
+    if (isRunning && this.#process.stdin) await Promise.all([once(this.#process, "exit"), this.#process.stdin.end()]);
+    else if (isRunning) await this.kill();
     await rm(this.folder, { recursive: true, force: true });
   }
 }

@@ -86,6 +86,27 @@ check("over kills under load, each value of a name is in the stream once, and ea
   await Promise.all(publishing);
 });
 
+check("over restarts under load a connection and all that is on it continue", async (daemon, open) => {
+  await daemon.stop();
+  const restart = await daemon.manage(), connection = await open(), count = 20_000;
+  const subscription = connection.subscribe("notes", { from: "-1h", credit: 64, reconnect: false });
+  const publishers = [connection.publisher("notes"), connection.publisher("notes", { name: "named" })];
+  const publishing = publishers.map(async (publisher, index) => {
+    for (let number = 1; number <= count; number++) {
+      if (!publisher.write(`${index} ${number}`)) await once(publisher, "drain");
+    }
+    await publisher.flush();
+    assert.equal(publisher.confirmed, BigInt(count));
+  });
+  const next = [1, 1];
+  for (let received = 1; received <= 2 * count; received++) {
+    const { value: event } = await subscription.next(), [index, number] = event.text().split(" ").map(Number);
+    assert.deepEqual([number, event.gap], [next[index]++, 0]);
+    if (received % 10_000 === 5_000) await restart();
+  }
+  await Promise.all(publishing);
+});
+
 check("a state goes on after a kill", async (daemon, open) => {
   const connection = await open();
   for (const symbol of "AB") await connection.publish("quotes", { symbol, n: 1 });
