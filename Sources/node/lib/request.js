@@ -2,7 +2,7 @@
 // ready again if it can continue, and else ends it.
 
 import { isTransient, ProtocolError } from "./errors.js";
-import { COMPLETE, FOLLOWS, NEXT } from "./frames.js";
+import { cancel, COMPLETE, FOLLOWS, NEXT } from "./frames.js";
 
 /** How long a request that the daemon has canceled waits before it is made again, in milliseconds. */
 const PAUSE = 100;
@@ -109,6 +109,12 @@ export class Request {
     this.id = 0;
     this.#forgetFragments();
     this.interrupt();
+  }
+
+  /** The program gives it up. */
+  leave(error = null) {
+    if (this.id) this.connection.send(cancel(this.id));
+    this.end(error);
   }
 
   end(error = null) {

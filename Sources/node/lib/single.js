@@ -44,11 +44,6 @@ class SingleRequest extends Request {
   finish(error) {
     this.#settle(error);
   }
-
-  leave(error) {
-    if (this.id) this.connection.send(frames.cancel(this.id));
-    this.end(error);
-  }
 }
 
 class Command extends SingleRequest {

@@ -27,7 +27,7 @@ export async function* statesOf(connection, stream, { key, tombstone, reconnect 
         if (event.kind === "marker") {
           if (state) yield { type: "snapshot", state };
           state = null;
-          attempts = -1;
+          attempts = -1; // the next one is the first again
           continue;
         }
         const { name, isRemoval } = read(event);

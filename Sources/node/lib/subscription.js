@@ -138,12 +138,6 @@ class SubscriptionRequest extends Request {
   complete() {
     this.end();
   }
-
-  /** The program takes no more. */
-  leave(error) {
-    if (this.id) this.connection.send(frames.cancel(this.id));
-    this.end(error);
-  }
 }
 
 /** All bits are set if the number is unknown. */
