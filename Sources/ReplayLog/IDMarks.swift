@@ -146,7 +146,8 @@ final class IDMarks: Sendable {
       return (state.folder, state.hasChanged ? state.marks : nil)
     }
     guard let marks else { return }
-    let code = replaceFile(in: folder, with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
+    let code = StoredFile.replace(
+      "ids", in: folder, with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
     let (isNews, retries) = state.withLock { state in
       defer { state.hasFailed = code != 0 }
       guard code != 0 else { return (false, false) }
@@ -158,24 +159,5 @@ final class IDMarks: Sendable {
     if isNews {
       report(unsafe "\(path) cannot be written: \(String(cString: strerror(code))); ids may decrease after a kill")
     }
-  }
-
-  /// - Returns: 0 or an errno.
-  private func replaceFile(in folder: CInt, with bytes: [UInt8]) -> CInt {
-    guard folder >= 0 else { return ENOENT }
-    // What has the name may be half of a file, or anything else: to open a FIFO would wait.
-    unsafe unlinkat(folder, "ids.new", 0)
-    let descriptor = unsafe openat(folder, "ids.new", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    guard descriptor >= 0 else { return errno }
-    defer { close(descriptor) }
-    var rest = bytes[...]
-    while !rest.isEmpty {
-      let count = unsafe rest.withUnsafeBytes { unsafe Glibc.write(descriptor, $0.baseAddress, $0.count) }
-      guard count >= 0 || errno == EINTR else { return errno }
-      rest = rest.dropFirst(max(0, count))
-    }
-    guard fsync(descriptor) == 0, unsafe renameat(folder, "ids.new", folder, "ids") == 0 else { return errno }
-    // The new name survives a loss of power only once the folder is on the disk.
-    return fsync(folder) == 0 ? 0 : errno
   }
 }

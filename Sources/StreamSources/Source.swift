@@ -53,6 +53,8 @@ public struct SourceContext: Sendable {
   public var admission: FetchAdmission?
   /// Continues the schedule of another process; nil: there is none.
   public var handover: SourceHandover?
+  /// Keeps refresh tokens that a server has replaced; nil: their sources then fail.
+  public var tokenStore: TokenStore?
   /// Makes the source ask its upstream before its next attempt is due.
   public var refresh = SourceRefresh()
   /// Shared with the source that this one replaces, if any: a new program starts after the old one has ended.

@@ -21,6 +21,9 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   private var programs: [ObjectIdentifier: any KeptProcess] = [:]
   /// Sources that wait because of Retry-After.
   private var resting: [ObjectIdentifier: any RestingSource] = [:]
+  /// The tokens of sources, up to a number above which those are dropped that were not used lately.
+  private var tokenSources: [TokenSource] = []
+  private static let tokenLimit = 1024
   /// How often all such waits were ended.
   private(set) var endedRests = 0
   private var completed: @Sendable () -> Void = {}
@@ -122,6 +125,16 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
     loop.assertOnLoop()
     programs[ObjectIdentifier(program)] = nil
     leaveWhenAlone()
+  }
+
+  /// The token of all sources with that definition.
+  func tokenSource(_ definition: OAuth2, _ store: TokenStore?) -> TokenSource {
+    loop.assertOnLoop()
+    let known = tokenSources.firstIndex { $0.definition == definition }
+    let source = known.map { tokenSources.remove(at: $0) } ?? TokenSource(definition, on: self, store)
+    if tokenSources.count == Self.tokenLimit { tokenSources.removeFirst() }
+    tokenSources.append(source)
+    return source
   }
 
   /// Created at its first use: a daemon without HTTP sources does not load libcurl and TLS. nil once stopped, or when

@@ -99,6 +99,9 @@ final class LogStore {
     for stored in stored { take(stored) }
   }
 
+  /// The path of the state directory.
+  var folderPath: String { folder.path }
+
   /// - Parameter notWritten: called from now on, on any thread, when events of a stream are not written to disk any more.
   func listen(_ notWritten: @escaping @Sendable (_ loss: Loss) -> Void) {
     listener.notWritten.withLock { $0 = notWritten }

@@ -33,6 +33,7 @@ final class RunningStreams: @unchecked Sendable {
   let sources: SourceThread
   let journal: Journal
   let logs: LogStore
+  private let files: StateFiles
   /// nil: no stream is shared with other hosts.
   private let fleet: FleetMember?
   var feeds: [String: LocalFeed] = [:]
@@ -50,6 +51,7 @@ final class RunningStreams: @unchecked Sendable {
     _ server: StreamServer, _ sources: SourceThread, _ journal: Journal, _ logs: LogStore, _ fleet: FleetMember? = nil
   ) {
     (self.server, self.sources, self.journal, self.logs, self.fleet) = (server, sources, journal, logs, fleet)
+    files = StateFiles(in: logs.folderPath)
   }
 
   /// The number of the service manager's descriptors that are logs. Thread-safe.
@@ -184,6 +186,7 @@ final class RunningStreams: @unchecked Sendable {
     queue.async { [self] in
       server.endOverflow(storingThatOf: Set(feeds.filter { $0.value.hold != nil }.keys))
     }
+    files.flush()
     logs.close(within: timeout, on: queue)
   }
 
@@ -257,6 +260,7 @@ final class RunningStreams: @unchecked Sendable {
     context.checkpoint = checkpoint
     context.admission = fleet.map { Self.admission(to: $0, of: name) }
     (context.handover, context.place) = (fleet?.handover(of: name), feed.place)
+    context.tokenStore = files.tokens
     context.succeeded = { reports.status.noteFetch() }
     context.progress = { reports.take($0) }
     let sectionContext = SectionContext(source: context, publishSource: feed.publishSource) {

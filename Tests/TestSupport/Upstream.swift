@@ -120,6 +120,25 @@ public final class Upstream: Sendable {
     try JSONDecoder().decode(Told.self, from: Data(text("/told/\(key)").utf8))
   }
 
+  /// What an OAuth2 server has granted.
+  public struct Granted: Decodable, Sendable {
+    /// The number of requests for a token, and of those that were refused.
+    public let requests: Int
+    /// See `requests`.
+    public let refused: Int
+    /// How often a refresh token was used that was replaced.
+    public let reused: Int
+    /// The form of the last request for a token, and its `authorization`.
+    public let last: [String: String]
+    /// The number of requests with each token.
+    public let uses: [String: Int]
+  }
+
+  /// What the server of that key has granted.
+  public func granted(_ key: String) throws -> Granted {
+    try JSONDecoder().decode(Granted.self, from: Data(text("/granted/\(key)").utf8))
+  }
+
   /// The body of a response.
   public func text(_ path: String) throws -> String {
     let raw = socket(AF_INET, CInt(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)

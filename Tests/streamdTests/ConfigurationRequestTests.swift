@@ -181,6 +181,48 @@ struct ConfigurationRequestTests {
     #expect(outside.first?.contains("expected {x} within a string of the JSON text") == true, "\(outside)")
   }
 
+  private let client = "token_url = \"https://id/t\", client_id = \"me\", client_secret = { credential = \"nonsense\" }"
+
+  @Test func aTokenComesFromItsEndpoint() throws {
+    let oauth2 = try #require(
+      try http("proxy = \"none\"\noauth2 = { \(client), scope = \"a b\", auth = \"form\" }").request.oauth2)
+    var expected = OAuth2(
+      tokenURL: "https://id/t", clientID: "me", clientSecret: "s3cret", grant: .clientCredentials)
+    (expected.scope, expected.sendsSecretInForm, expected.route) = ("a b", true, .direct)
+    expected.userAgent = oauth2.userAgent
+    #expect(oauth2 == expected)
+    let refresh = "token_url = \"https://id/t\", client_id = \"me\", refresh_token = { credential = \"nonsense\" }"
+    let other = try http("oauth2 = { \(refresh) }").request.oauth2
+    #expect(other?.grant == .refreshToken("s3cret") && other?.clientSecret == nil)
+    let section = try http("oauth2 = { \(client) }").section
+    #expect(!"\(section)".contains("s3cret") && !"\(section.definition)".contains("s3cret"))
+  }
+
+  @Test(arguments: [
+    ("oauth2 = 5", ": expected a table, such as oauth2 = \(Configuration.OAuth2.example), got a number"),
+    ("bearer = { credential = \"nonsense\" }, CLIENT", ": expected oauth2 or bearer, got both"),
+    ("headers = { authorization = \"a\" }, CLIENT", ": expected oauth2 or the header authorization, got both"),
+    (
+      "oauth2 = { token_url = \"https://id\", client_id = \"me\" }",
+      ": expected client_secret or refresh_token, got neither"
+    ),
+    (
+      "oauth2 = { token_url = \"https://id\", client_id = \"me\", refresh_token = { credential = \"nonsense\" }, auth = \"form\" }",
+      ".auth: expected auth only with client_secret"
+    ),
+    (
+      "oauth2 = { token_url = \"https://u:p@id\", client_id = \"me\", refresh_token = { credential = \"nonsense\" } }",
+      ".token_url: expected a URL such as \"https://id.example.org/token\", without a user and password, got a string"
+    ),
+  ])
+  func errorsOfATokenHaveLineAndKey(text: String, sentence: String) {
+    let text = text.replacing("CLIENT", with: "oauth2 = { \(client) }")
+    #expect(
+      streamdTests.errors(
+        "[streams.s]\nhttp = { url = \"https://h/\", every = \"1s\", \(text) }", credentials: folder.path)
+        == ["test.toml:2: streams.s.http.oauth2\(sentence)"])
+  }
+
   @Test func theListingHidesBodiesAndPositions() throws {
     let text = """
       [streams.s.http]

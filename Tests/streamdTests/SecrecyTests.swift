@@ -15,13 +15,19 @@ import Testing
 
   init() throws {
     upstream = try Upstream.shared.get()
-    let kinds = ["bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message", "token", "body"]
+    let kinds = [
+      "bearer", "basic", "header", "query", "proxy", "passphrase", "variable", "message", "token", "body", "client",
+      "refresh",
+    ]
     var files = Dictionary(uniqueKeysWithValues: kinds.map { ($0, "\($0)-s3cret/\(uniqueKey())") })
     files["address"] = upstream.url("/status/c\(key)/\(uniqueKey())?code=500&times=9999999&s3cret=\(uniqueKey())")
     files["key"] = try String(contentsOfFile: upstream.file("locked.key"), encoding: .utf8)
     secrets = files
     folder = try TemporaryFolder(files)
   }
+
+  /// A token that its upstream refuses.
+  private static let token = "{\"access_token\":\"access-s3cret/1\"}"
 
   /// Each stream fails in a way of its own, and for ever.
   private var streams: [(name: String, source: String)] {
@@ -83,6 +89,20 @@ import Testing
           upstream.url("/scripted/\(key)?do=\(Upstream.escaped("{\"n\":[\"position-s3cret/1\"]}"))"),
           "cursor = { from = \".n + 1\", in = \"query.after\" }, \(bearer)")
       ),
+      (
+        "no-token",
+        poll(
+          upstream.url("/guarded/\(key)"),
+          "oauth2 = { token_url = \"\(upstream.url("/token/\(key)?do=401"))\", client_id = \"me\", "
+            + "client_secret = { credential = \"client\" } }")
+      ),
+      (
+        "no-refresh",
+        poll(
+          upstream.url("/guarded/\(key)"),
+          "oauth2 = { token_url = \"\(upstream.url("/token/\(key)?do=\(Upstream.escaped(Self.token))"))\", "
+            + "client_id = \"me\", refresh_token = { credential = \"refresh\" } }")
+      ),
       ("secret-address", "http = { url = { credential = \"address\" }, every = \"10ms\", \(bearer) }"),
       ("untrusted", poll(upstream.secureURL("/count/\(key)"), all)),
       ("locked", poll(upstream.mutualURL("/count/\(key)"), identity)),
@@ -99,7 +119,9 @@ import Testing
   /// Each secret as it is, and as it is sent.
   private var forms: [String] {
     var forms = Array(secrets.values).filter { !$0.contains("\n") }
-    forms += ["position-s3cret/1", secrets["address"]?.split(separator: "=").last.map(String.init) ?? ""]
+    forms += [
+      "access-s3cret/1", "position-s3cret/1", secrets["address"]?.split(separator: "=").last.map(String.init) ?? "",
+    ]
     forms += forms.map { $0.replacing("/", with: "%2f") }
     for (user, kind) in [("me", "basic"), ("me", "proxy")] {
       forms.append(Data("\(user):\(secrets[kind] ?? "")".utf8).base64EncodedString())

@@ -34,6 +34,8 @@ public struct HTTPConfiguration: Sendable, Equatable {
   /// Sent as `Authorization: Basic …`, only to the origin of `url`. Takes precedence over a user and password in `url`;
   /// `bearer` takes precedence over both.
   public var login: HTTPLogin?
+  /// How `bearer` is got for each request; nil: it is as it is.
+  public var oauth2: OAuth2?
   /// Added to the URL's query, percent-encoded. Values may be secret: they are not printed, and not sent to a
   /// redirect's target.
   public var query: [HTTPQueryItem]

@@ -74,6 +74,8 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     super.init(context, memory, to: down)
   }
 
+  override var oauth2: OAuth2? { driver.configuration.oauth2 }
+
   override func begin() {
     super.begin()
     continueSchedule()
@@ -148,6 +150,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   // MARK: Transfer.Handler
 
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
+    note(head.status)
     guard head.isContent else { return .discard }
     let length = head.contentLength ?? 0
     guard length <= driver.configuration.maximumBodyBytes else { return .refuse(tooLarge) }
@@ -172,6 +175,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   }
 
   func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
+    if isRenewed(self) { return }
     switch result {
     case .success(let head) where head.isContent:
       if let charset { reportFaults(of: charset) }

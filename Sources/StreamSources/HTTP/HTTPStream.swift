@@ -94,6 +94,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     super.init(context, memory, to: down)
   }
 
+  override var oauth2: OAuth2? { driver.configuration.oauth2 }
+
   override func begin() {
     super.begin()
     continueSchedule()
@@ -199,6 +201,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   // MARK: Transfer.Handler
 
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
+    note(head.status)
     guard head.isContent else { return .discard }
     if driver.format == .serverSentEvents, !head.isEventStream {
       var failure = SourceFailure("not an event stream: its Content-Type is not text/event-stream")
@@ -238,6 +241,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   }
 
   func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
+    if isRenewed(self) { return }
     switch result {
     case .success(let head) where head.isContent:
       var last = EventBatch()

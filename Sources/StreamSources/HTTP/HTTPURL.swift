@@ -13,22 +13,22 @@ public struct HTTPQueryItem: Sendable, Equatable {
     self.value = value
   }
 
-  /// `name=value`, percent-encoded except for RFC 3986's unreserved characters.
-  fileprivate var encoded: String {
-    func encoded(_ text: String) -> String {
-      var bytes: [UInt8] = []
-      for byte in text.utf8 {
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-          UInt8(ascii: "~"):
-          bytes.append(byte)
-        default: bytes += byte.percentEncoded
-        }
+  /// `name=value`, percent-encoded.
+  var encoded: String { Self.encoded(name) + "=" + Self.encoded(value) }
+
+  /// The text, percent-encoded except for RFC 3986's unreserved characters.
+  static func encoded(_ text: String) -> String {
+    var bytes: [UInt8] = []
+    for byte in text.utf8 {
+      switch byte {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
+        UInt8(ascii: "~"):
+        bytes.append(byte)
+      default: bytes += byte.percentEncoded
       }
-      return String(decoding: bytes, as: UTF8.self)
     }
-    return encoded(name) + "=" + encoded(value)
+    return String(decoding: bytes, as: UTF8.self)
   }
 }
 

@@ -24,6 +24,7 @@ import certificates
 import positions
 import proxy
 import scripted
+import tokens
 import websocket
 
 lock = threading.Lock()
@@ -54,7 +55,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query))
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or "0"))
         with lock:
-            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told"):
+            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told", "granted"):
                 counts[key] += 1
                 peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
@@ -74,6 +75,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer_scripted(self, key, number, query):
         scripted.answer(self, key, number, query)
+
+    def answer_token(self, key, number, query):
+        tokens.token(self, key, number, query)
+
+    def answer_guarded(self, key, number, query):
+        tokens.guarded(self, key, number, query)
+
+    def answer_granted(self, key, number, query):
+        tokens.tell(self, key, number, query)
 
     def answer_told(self, key, number, query):
         positions.tell(self, key, number, query)

@@ -20,6 +20,7 @@ extension Configuration {
     /// another method than GET.
     var idempotent: Bool?
     var cursor: Cursor?
+    var oauth2: OAuth2?
     /// How responses are read. The initial value, before the key is read, permits `sse`.
     var fetching = Fetching.stream(.serverSentEvents, idleTimeout: nil)
     /// The time limit of one whole transfer; for a streaming response, of its head.

@@ -63,6 +63,16 @@ extension Configuration.HTTP {
       cursor = table.section("cursor", Configuration.Cursor(), suchAs: #"{ from = ".next", in = "query.after" }"#)
     },
     .check { $1.checkCursor($0) },
+    .init(["oauth2"], \.oauth2) { table, oauth2 in
+      oauth2 = table.section("oauth2", Configuration.OAuth2(), suchAs: Configuration.OAuth2.example)
+    },
+    .check { table, http in
+      let header = http.headers.first { $0.name.lowercased() == "authorization" }.map { "the header \($0.name)" }
+      guard table.holds("oauth2"), let other = ["bearer", "basic"].first(where: { table.holds($0) }) ?? header else {
+        return
+      }
+      table.addError("expected oauth2 or \(other), got both", at: "oauth2")
+    },
   ]
 
   private static func readBody(_ table: ConfigurationTable) -> Configuration.Body? {
@@ -115,7 +125,7 @@ extension Configuration.HTTP {
   var questionDefinition: [DefinitionField] {
     var fields: [DefinitionField] = method == .get ? [] : [("http.method", method.rawValue)]
     if let body { fields += body.definition + [("http.content_type", contentType)] }
-    return fields + (cursor?.definition ?? [])
+    return fields + (cursor?.definition ?? []) + (oauth2?.definition ?? [])
   }
 
   /// Adds what is asked besides the URL.
@@ -126,6 +136,7 @@ extension Configuration.HTTP {
     let isPoll = if case .poll = fetching { true } else { false }
     request.isIdempotent = idempotent ?? (method == .get || isPoll)
     request.cursor = cursor?.position(variables: stream.variables)
+    request.oauth2 = oauth2?.token(settings, request.userAgent)
   }
 }
 

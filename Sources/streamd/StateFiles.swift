@@ -1,0 +1,38 @@
+import Dispatch
+import StreamRuntime
+import StreamSources
+
+/// Small files in the state directory, besides the logs. Thread-safe.
+struct StateFiles: Sendable {
+  let folder: String
+  private let queue = DispatchQueue(label: "streamd.state")
+
+  private static let limit = 1 << 20
+
+  /// - Parameter folder: the state directory; it is made when a file is written.
+  init(in folder: String) { self.folder = folder }
+
+  /// The content of a file; nil: it cannot be read.
+  func content(of name: String) -> [UInt8]? { try? readFile(at: "\(folder)/\(name)", limit: Self.limit) }
+
+  /// Replaces a file, which only its user may read.
+  /// - Parameter completed: called on the queue, when the file survives a loss of power; with the reason if it does not.
+  func write(_ bytes: [UInt8], to name: String, completed: @escaping @Sendable (String?) -> Void = { _ in }) {
+    queue.async { [folder] in
+      do throws(SystemError) {
+        try StoredFile.replace(name, in: folder, with: bytes)
+        completed(nil)
+      } catch {
+        completed(error.description)
+      }
+    }
+  }
+
+  /// Returns when all files are written.
+  func flush() { queue.sync {} }
+
+  /// The refresh tokens that servers have replaced.
+  var tokens: TokenStore {
+    TokenStore(load: { content(of: $0) }, save: { write($1, to: $0, completed: $2) })
+  }
+}
