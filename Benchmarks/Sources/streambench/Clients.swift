@@ -10,7 +10,7 @@ import StreamProtocol
 func measureClients(_ options: Options) throws {
   Report.heading(
     "clients, 64 bytes per event",
-    goal: "C 5 M events/s, Python 0.5 M, mapped 2 M, Node 1 M and 3 times NDJSON")
+    goal: "C 5 M events/s, Python 0.5 M, mapped 2 M, Node 1 M, 3 times NDJSON, 5 times redis")
   let broker = try brokerWithFullLog(options).broker
   let held = try replayed(broker, firstNumber: nil, count: nil, verifies: false).count
   let bare = try BareServer()
@@ -68,6 +68,9 @@ private struct ForeignClient {
     ForeignClient(
       name: "Node, NDJSON by node:http", tool: "node", making: "ls Sources/node > /dev/null", command: node,
       argument: "ndjson"),
+    ForeignClient(
+      name: "Node, redis pub/sub", tool: "redis-server", making: "command -v node",
+      command: #"node Benchmarks/Clients/redis.mjs "$0""#),
   ]
   private static let node = "node Benchmarks/Clients/read.mjs Sources/node"
   private static let python = "PYTHONPATH=\"$0/site\" python3 -B Benchmarks/Clients/read.py"
