@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { once } from "node:events";
+import { getEventListeners, once } from "node:events";
 import { test } from "node:test";
 import { inspect } from "node:util";
 
@@ -91,6 +91,19 @@ check("break, return, throw, an abort and destroy cancel the request", async (co
   await connection.publish("notes", "x");
   for (let turn = 0; turn < 5; turn++) await Promise.all(leave.map((each) => each())); // of the 16 requests that may be open
   assert.equal((await connection.get("notes")).text(), "x");
+});
+
+check("a signal has no listeners once what it was for is over", async (connection) => {
+  const { signal } = new AbortController();
+  (await connect({ socket: daemon.socket, signal })).close();
+  await connection.publish("notes", "x", { signal });
+  await connection.get("notes", { signal });
+  for await (const _ of connection.subscribe("notes", { signal })) break;
+  for await (const _ of connection.subscribe("count", { signal }));
+  await assert.rejects(connection.subscribe("nothing", { signal }).next(), NoSuchStream);
+  for await (const _ of connection.state("quotes", { signal })) break;
+  await connection.make("rooms/x", { signal });
+  assert.equal(getEventListeners(signal, "abort").length, 0);
 });
 
 check("waits for events that overlap are answered in order, and each but the first has no error", async (connection) => {
