@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 
 export const TOKEN = "alice-0123456789";
 
-// `count` ends; nothing is published to `never`; `brief` drops events, `full` refuses them; `small` limits values;
+// `count` ends; nothing is published to `never`; `brief` and `table` drop events, `full` refuses them; `small` limits values;
 // `private` and `guarded` admit another user, `private` also a token. `few/{x}` has one stream at a time.
 const STREAMS = (stranger) => `
 [streams.notes]
@@ -43,6 +43,11 @@ publish = true
 key = ".symbol"
 tombstone = ".delisted"
 keep = "disk"
+
+[streams.table]
+publish = true
+key = ".symbol"
+buffer = { events = 4 }
 
 [streams.count]
 timer = { every = "1ms", times = 3 }

@@ -150,6 +150,19 @@ check("a state is a snapshot, then changes and removals", async (connection) => 
   await states.return();
 });
 
+check("a state whose changes were missed is taken again", async (connection) => {
+  for (const symbol of "AB") await connection.publish("table", { symbol, n: 0 });
+  const states = connection.state("table", { credit: 1 });
+  assert.equal((await states.next()).value.state.size, 2);
+  for (let n = 1; n <= 20; n++) await connection.publish("table", { symbol: "A", n });
+  let element;
+  do element = (await states.next()).value; while (element.type === "change");
+  assert.deepEqual([element.type, element.state.get("A").json().n, element.state.get("B").json().n], ["snapshot", 20, 0]);
+  await connection.publish("table", { symbol: "B", n: 1 });
+  assert.equal((await states.next()).value.key, "B");
+  await states.return();
+});
+
 check("the key of a state may be a pointer or a function", async (connection) => {
   for (const key of ["/symbol", (event) => event.json().symbol]) {
     const { value } = await connection.state("quotes", { key, tombstone: "/delisted" }).next();
