@@ -11,11 +11,17 @@ final class FeedReports: Sendable {
   private let stream: String
   private let server: StreamServer
   private let journal: Journal
-  private let entries: Locked<FeedEntries>
+  /// nil: there was no report yet, as is usual for values that clients publish.
+  private let entries = Locked<Entries?>(nil)
+
+  /// In an object, because most feeds need none.
+  private final class Entries {
+    var entries: FeedEntries
+    init(of stream: String) { entries = FeedEntries(of: stream) }
+  }
 
   init(of stream: String, for server: StreamServer, _ journal: Journal) {
     (self.stream, self.server, self.journal) = (stream, server, journal)
-    entries = Locked(FeedEntries(of: stream))
   }
 
   func take(_ report: SourceReport) {
@@ -66,10 +72,12 @@ final class FeedReports: Sendable {
   /// Writes the entries of a report, and schedules those that are due later.
   private func write(_ change: (inout FeedEntries, Duration) -> [Journal.Entry]) {
     let now = Duration.nanoseconds(EventLoop.monotonicNow())
-    let (written, due) = entries.withLock { entries in
-      let former = entries.due
-      let written = change(&entries, now)
-      return (written, entries.due == former ? nil : entries.due)
+    let (written, due) = entries.withLock { [stream] present in
+      let own = present ?? Entries(of: stream)
+      present = own
+      let former = own.entries.due
+      let written = change(&own.entries, now)
+      return (written, own.entries.due == former ? nil : own.entries.due)
     }
     written.forEach { journal.write($0) }
     guard let due else { return }

@@ -325,6 +325,8 @@ public final class PublishSource: Publisher, Sendable {
   func leave(_ queue: PublishQueue) {
     state.withLock { state in
       guard state.publishers.removeValue(forKey: ObjectIdentifier(queue)) != nil else { return }
+      // Most streams rarely have a publisher; its place would stay.
+      if state.publishers.isEmpty { state.publishers = [:] }
       if let key = queue.key, queue.isDone { state.marks.finish(key) }
       queue.publisherLeft()
       state.leftWeight += queue.weight

@@ -72,7 +72,7 @@ public struct AccessRules: Equatable, Sendable {
   }
 
   /// The user of this process, and root.
-  public static var owner: AccessRules { AccessRules([.user(geteuid()), .user(0)]) }
+  public static let owner = AccessRules([.user(geteuid()), .user(0)])
 
   /// These rules, and those for the clients with tokens of these names.
   public func adding(tokens: [String]) -> AccessRules {

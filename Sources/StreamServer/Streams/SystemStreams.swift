@@ -81,6 +81,7 @@ final class SystemStreams: Sendable {
     var kinds: [String: Kind] = [:]
     /// By the stream's name.
     var access: [String: StreamAccess] = [:]
+    var lastAccess: StreamAccess?
     /// All rules in use. Clients differ only in the rules that they match.
     var named: Set<AccessRules.Rule> = [.anyone] { didSet { namedRules = AccessRules(named) } }
     private(set) var namedRules = AccessRules()
@@ -240,10 +241,12 @@ final class SystemStreams: Sendable {
   /// - Returns: whether clients may see more streams than their views show, and must move to new views.
   func add(_ access: StreamAccess, of stream: String) -> Bool {
     let dropped = state.withLock { state -> [View] in
-      state.access[stream] = access
-      let former = state.named
+      // One set in memory for all streams that are added with the same rules, one after the other.
+      if state.lastAccess != access { state.lastAccess = access }
+      state.access[stream] = state.lastAccess
+      guard !access.visibleTo.isSubset(of: state.named) else { return [] }
       state.named.formUnion(access.visibleTo)
-      return state.named == former ? [] : state.takeViews { _ in true }
+      return state.takeViews { _ in true }
     }
     retire(dropped)
     return !dropped.isEmpty
