@@ -18,6 +18,7 @@ struct Row: Sendable {
       name: "filters", summary: "published events per second with 1,000 subscribers that have filters",
       measure: measureFilters),
     Row(name: "keys", summary: "ingest, state and memory of a stream with 100,000 keys", measure: measureKeys),
+    Row(name: "names", summary: "streams of a template: made, filled, forgotten", measure: measureNames),
     Row(name: "latency", summary: "from publishing to receiving, at 1,000 events per second", measure: measureLatency),
     Row(
       name: "neighbours", summary: "the same beside 10,000 idle and 100 stuck subscribers", measure: measureNeighbours),
