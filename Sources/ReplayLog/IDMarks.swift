@@ -12,6 +12,7 @@ final class IDMarks: Sendable {
   private struct State {
     var marks: [String: UInt64] = [:]
     var hasChanged = false
+    var isWriting = false
     var isWriteDue = false
     var hasFailed = false
     /// The folder; owned. Its path may be another folder's by now, which another process may have locked. -1: none.
@@ -114,6 +115,11 @@ final class IDMarks: Sendable {
   /// The stream's mark; 0 if there is none.
   func mark(of stream: String) -> UInt64 { state.withLock { $0.marks[stream] ?? 0 } }
 
+  /// Whether the file has a mark of at least `id`.
+  func hasWritten(_ stream: String, atLeast id: UInt64) -> Bool {
+    state.withLock { !$0.hasChanged && !$0.isWriting && $0.marks[stream] ?? 0 >= id }
+  }
+
   /// Raises the stream's mark: ids below `id` may now be assigned. Does not wait for the disk.
   func raise(_ stream: String, to id: UInt64) {
     let isFirst = state.withLock { state in
@@ -142,14 +148,14 @@ final class IDMarks: Sendable {
   private func write() {
     let (folder, marks) = state.withLock { state -> (CInt, [String: UInt64]?) in
       state.isWriteDue = false
-      defer { state.hasChanged = false }
+      defer { (state.hasChanged, state.isWriting) = (false, state.hasChanged) }
       return (state.folder, state.hasChanged ? state.marks : nil)
     }
     guard let marks else { return }
     let code = StoredFile.replace(
       "ids", in: folder, with: Array(marks.map { "\($0.value) \($0.key)\n" }.joined().utf8))
     let (isNews, retries) = state.withLock { state in
-      defer { state.hasFailed = code != 0 }
+      defer { (state.hasFailed, state.isWriting) = (code != 0, false) }
       guard code != 0 else { return (false, false) }
       state.hasChanged = true
       defer { state.isWriteDue = true }

@@ -24,6 +24,8 @@ import Synchronization
   /// As fsync(2), of the folder.
   var syncFolder: (CInt) -> CInt = { fsync($0) }
   private var use = Use.none
+  /// The names of its files, also of those that are gone.
+  private var fileNames: Set<String> = []
   /// Locked folders that have lost their name. Their locks stay while logs in them may be in use.
   private var former: [CInt] = []
 
@@ -72,6 +74,12 @@ import Synchronization
     } catch {
       throw error.remedy == .replace ? LogRefusal(error.description, .setAside("unreadable")) : error
     }
+  }
+
+  /// False only if the folder, once this process has locked it, never had a file of the stream.
+  public func mayHaveFile(of stream: String) -> Bool {
+    guard (try? enter()) == true else { return true }
+    return fileNames.contains(Self.fileName(for: stream))
   }
 
   private func readRemains(of stream: String) throws(LogRefusal) -> LogRemains? {
@@ -189,6 +197,7 @@ import Synchronization
     // Filling the file may have taken minutes.
     guard files.knowsFile(name, in: folder, of: stream, or: remains) else { throw foreign }
     let renamed = files.rename(unfinished, name, in: folder, log.descriptor, at: path(of: stream), of: stream)
+    fileNames.insert(name)
     guard renamed == 0 else { throw Self.outOfReach("its file cannot be renamed: \(reason(renamed))") }
     isFinished = true
     _ = syncFolder(folder)  // the new name survives a power failure only after this
@@ -221,21 +230,30 @@ import Synchronization
 
   /// The streams whose logs are in files of the folder, as far as their heads can be read.
   public var streamNames: [String] {
-    guard case .own(let folder) = use, let copy = unsafe fdopendir(openat(folder, ".", O_RDONLY | O_CLOEXEC)) else {
-      return []
-    }
+    guard case .own(let folder) = use else { return [] }
+    return Self.names(in: folder).compactMap { file in
+      guard file.hasSuffix(".log"), let name = LogLayout.streamName(of: file, in: folder) else { return nil }
+      return Self.fileName(for: name) == file ? name : nil
+    }.sorted()
+  }
+
+  private static func names(in folder: CInt) -> [String] {
+    guard let copy = unsafe fdopendir(openat(folder, ".", O_RDONLY | O_CLOEXEC)) else { return [] }
     defer { unsafe closedir(copy) }
     var names: [String] = []
     while let entry = unsafe readdir(copy) {
-      let file = unsafe withUnsafePointer(to: &entry.pointee.d_name) {
-        unsafe $0.withMemoryRebound(to: CChar.self, capacity: 256) { unsafe String(cString: $0) }
+      unsafe withUnsafePointer(to: &entry.pointee.d_name) {
+        unsafe $0.withMemoryRebound(to: CChar.self, capacity: 256) { names.append(unsafe String(cString: $0)) }
       }
-      guard file.hasSuffix(".log"), let name = LogLayout.streamName(of: file, in: folder),
-        Self.fileName(for: name) == file
-      else { continue }
-      names.append(name)
     }
-    return names.sorted()
+    return names
+  }
+
+  /// Whether the disk has a bound above the first ids of the next stream of a template, so that it need not wait.
+  public var hasBoundOfSharedIDs: Bool {
+    guard let marks else { return true }
+    let first = max(EventLoop.wallClock(), sharedFloor) + 1 << Self.stepBits
+    return marks.hasWritten(Self.sharedMark, atLeast: (first >> Self.stepBits + 1) << Self.stepBits)
   }
 
   /// Records the next id of a stream that has become inactive.
@@ -354,6 +372,7 @@ import Synchronization
   /// - Parameter descriptor: of the folder, with a lock on it.
   private func begin(in descriptor: CInt) {
     use = .own(descriptor)
+    fileNames.formUnion(Self.names(in: descriptor))
     // The former process may have been killed between a rename and its sync; later writes go to the renamed files.
     _ = syncFolder(descriptor)
     // No stream's file has this name: theirs end in .log.

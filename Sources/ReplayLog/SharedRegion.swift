@@ -31,7 +31,7 @@ import Synchronization
   /// Whether the next process gets the region: a log that nobody uses any more then stays, unless it was discarded.
   let isKept: Bool
   private let state: Locked<State>
-  private let didRefuse: @Sendable () -> Void
+  private let budget: LogBudget
 
   private static let version: UInt32 = 5
   private static let tableOffset = 4096
@@ -69,22 +69,20 @@ import Synchronization
 
   /// A region without logs.
   ///
-  /// - Parameters:
-  ///   - isKept: as above.
-  ///   - didRefuse: called on any thread, under the lock of a log, when a log could not grow: it must not block.
+  /// - Parameter isKept: as above.
   /// - Returns: nil, with `errno` set, when descriptors or address space are exhausted.
-  public convenience init?(name: String, isKept: Bool, didRefuse: @escaping @Sendable () -> Void) {
-    self.init(name: name, byteCount: Self.defaultByteCount, isKept: isKept, didRefuse: didRefuse)
+  public convenience init?(name: String, isKept: Bool, budget: LogBudget) {
+    self.init(name: name, byteCount: Self.defaultByteCount, isKept: isKept, budget: budget)
   }
 
-  init?(name: String, byteCount: Int, isKept: Bool, didRefuse: @escaping @Sendable () -> Void = {}) {
+  init?(name: String, byteCount: Int, isKept: Bool, budget: LogBudget = LogBudget()) {
     guard let memory = MappedRegion(name: "streamd:" + name, byteCount: byteCount) else { return nil }
     let header = unsafe memory.bytes.baseAddress!
     unsafe header.storeBytes(of: Self.version, toByteOffset: 8, as: UInt32.self)
     unsafe header.storeBytes(of: UInt64(byteCount), toByteOffset: 16, as: UInt64.self)
     unsafe header.storeBytes(of: LogLayout.magic, as: UInt64.self)
     unsafe header.storeBytes(of: crc32c(header, 24), toByteOffset: 24, as: UInt32.self)
-    (self.memory, self.isKept, self.didRefuse) = (memory, isKept, didRefuse)
+    (self.memory, self.isKept, self.budget) = (memory, isKept, budget)
     state = Locked(State())
   }
 
@@ -104,22 +102,22 @@ import Synchronization
   ///   - damaged: called with the reason for each log that is damaged.
   ///   - progress: called repeatedly during the check.
   public static func adopted(
-    _ descriptor: CInt, didRefuse: @escaping @Sendable () -> Void, damaged: (LogRefusal) -> Void,
+    _ descriptor: CInt, budget: LogBudget = LogBudget(), damaged: (LogRefusal) -> Void,
     progress: () -> Void = {}
   ) throws(LogRefusal) -> (region: SharedRegion, logs: [LogRemains]) {
     guard let memory = MappedRegion(adopting: descriptor) else { throw LogRefusal("it is not the memory of logs") }
-    let region = try SharedRegion(adopting: memory, didRefuse: didRefuse)
+    let region = try SharedRegion(adopting: memory, budget)
     return (region, region.restore(damaged: damaged, progress: progress))
   }
 
-  private init(adopting memory: MappedRegion, didRefuse: @escaping @Sendable () -> Void) throws(LogRefusal) {
+  private init(adopting memory: MappedRegion, _ budget: LogBudget) throws(LogRefusal) {
     let bytes = unsafe memory.bytes
     guard bytes.count >= 1 << Self.chunkBits, unsafe bytes.load(as: UInt64.self) == LogLayout.magic,
       unsafe bytes.load(fromByteOffset: 8, as: UInt32.self) == Self.version,
       unsafe bytes.load(fromByteOffset: 16, as: UInt64.self) == UInt64(bytes.count),
       unsafe bytes.load(fromByteOffset: 24, as: UInt32.self) == crc32c(bytes.baseAddress, 24)
     else { throw LogRefusal("its header is damaged") }
-    (self.memory, isKept, self.didRefuse) = (memory, true, didRefuse)
+    (self.memory, isKept, self.budget) = (memory, true, budget)
     state = Locked(State())
   }
 
@@ -144,8 +142,9 @@ import Synchronization
   // MARK: Places
 
   /// A place of zeros.
-  /// - Returns: nil when the region is full.
+  /// - Returns: nil when the region is full, or the budget is used up.
   func allocate(bits: Int) -> Place? {
+    guard budget.take(1 << bits) else { return nil }
     let place = state.withLock { state -> Place? in
       guard let number = state.open[bits].last ?? addChunk(bits: bits, to: &state) else { return nil }
       let index: Int
@@ -160,7 +159,10 @@ import Synchronization
       if state.chunks[number].isFull { state.open[bits].removeLast() }
       return Place(offset: number << Self.chunkBits + index << bits, bits: bits)
     }
-    if place == nil { didRefuse() }
+    if place == nil {
+      budget.give(1 << bits)
+      budget.refuse()
+    }
     return place
   }
 
@@ -181,6 +183,7 @@ import Synchronization
 
   func free(_ place: Place) {
     clear(place)
+    budget.give(place.byteCount)
     let emptied = state.withLock { state -> Int? in
       let number = place.offset >> Self.chunkBits
       let wasFull = state.chunks[number].isFull
@@ -274,6 +277,7 @@ import Synchronization
         chunk.free.append(UInt16(index))
       }
     }
+    budget.add(chunk.used << bits)
     state.withLock { state in
       state.chunks[number] = chunk
       state.usedBytes += chunk.used << bits

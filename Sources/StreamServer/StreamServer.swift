@@ -49,6 +49,8 @@ public final class StreamServer: Sendable {
   let refusedConnections: RefusedConnections
   /// The counters of removed streams. Streams leave the table and return to it under this lock.
   let retired = Locked(RetiredStreams())
+  /// The rules of the stream that was added last.
+  private let lastRules = Locked((read: AccessRules(), write: AccessRules.owner))
   private let startedAt = EventLoop.monotonicNow()
   /// The time of the start, in microseconds since the Unix epoch.
   let startTime = EventLoop.wallClock()
@@ -93,6 +95,8 @@ public final class StreamServer: Sendable {
     templates.setFunctions { [weak self] name, user, admits, completed in
       guard let self else { return completed(.init(failure: .stopping)) }
       make(name, for: user, admits: admits, completed: completed)
+    } makeAtOnce: { [weak self] name, user, admits in
+      self?.makeAtOnce(name, for: user, admits: admits)
     } delete: { [weak self] name, user, admits, completed in
       guard let self else { return completed(.stopping) }
       delete(name, for: user, admits: admits, completed: completed)
@@ -185,6 +189,15 @@ public final class StreamServer: Sendable {
       configuration.start = .always
       publishSource.open(
         configuration.limits, largestEvent: configuration.maximumEventBytes(in: configuration.limits))
+    }
+    lastRules.withLock { last in
+      // One set in memory for all streams that are added with the same rules, one after the other.
+      if last.read == configuration.read { configuration.read = last.read } else { last.read = configuration.read }
+      if last.write == configuration.write {
+        configuration.write = last.write
+      } else {
+        last.write = configuration.write
+      }
     }
     let use = configuration.template != nil ? StreamUse(configuration.name, templates.ends) : nil
     let stream = ServedStream(

@@ -27,6 +27,7 @@ final class LogStore {
 
   private final class Listener: Sendable {
     let notWritten = Mutex<(@Sendable (_ loss: Loss) -> Void)?>(nil)
+    let lacksMemory = Mutex<(@Sendable () -> Void)?>(nil)
   }
 
   /// A log that the service manager stores.
@@ -82,7 +83,7 @@ final class LogStore {
   ) {
     self.manager = manager
     self.journal = journal
-    small = SmallLogs(journal: journal)
+    small = SmallLogs(journal: journal) { [listener] in listener.lacksMemory.withLock { $0 }?() }
     let own = Self.ownFolder(server)
     isOwnFolder = own != nil
     let progress = Self.progress(to: manager)
@@ -102,10 +103,18 @@ final class LogStore {
   /// The path of the state directory.
   var folderPath: String { folder.path }
 
-  /// - Parameter notWritten: called from now on, on any thread, when events of a stream are not written to disk any more.
-  func listen(_ notWritten: @escaping @Sendable (_ loss: Loss) -> Void) {
+  /// - Parameters:
+  ///   - notWritten: called from now on, on any thread, when events of a stream are not written to disk any more.
+  ///   - lacksMemory: called from now on, on any thread, when a small log could not grow: it must not block.
+  func listen(
+    _ notWritten: @escaping @Sendable (_ loss: Loss) -> Void, lacksMemory: @escaping @Sendable () -> Void
+  ) {
     listener.notWritten.withLock { $0 = notWritten }
+    listener.lacksMemory.withLock { $0 = lacksMemory }
   }
+
+  /// The memory of small logs.
+  var smallLogs: LogBudget { small.budget }
 
   /// Whether the stream still uses the log that a loss is about: a reload may have replaced it since.
   func isPresent(_ loss: Loss) -> Bool { logs[loss.stream]?.isStored(in: loss.region) ?? false }
@@ -127,33 +136,6 @@ final class LogStore {
     let description: String
   }
 
-  /// The remark of `--check` on the state directory; nil: there is none.
-  static func remark(on configuration: Configuration) -> String? {
-    let names = configuration.streamsAndTemplates.filter { $0.keep == .disk }.map(\.name)
-    let path = ownFolder(configuration.server) ?? Configuration.Server.standardState
-    var status = stat()
-    let fault: String? =
-      if unsafe stat(path, &status) == 0 {
-        status.st_mode & S_IFMT == S_IFDIR ? nil : "is not a directory"
-      } else {
-        obstacle(toMaking: path).map { "does not exist and cannot be created (\($0))" }
-      }
-    guard !names.isEmpty, let fault else { return nil }
-    return "\(path) \(fault), but is required for keep = \"disk\" of: \(names.joined(separator: ", "))"
-  }
-
-  /// The reason why this user cannot make a directory; nil: there is none.
-  private static func obstacle(toMaking path: String) -> String? {
-    let name = path.split(separator: "/").last?.startIndex ?? path.startIndex
-    guard unsafe access(String(path[..<name]), W_OK | X_OK) != 0 else { return nil }
-    return unsafe String(cString: strerror(errno))
-  }
-
-  /// The state directory that the configuration or the unit sets; nil: neither does.
-  private static func ownFolder(_ server: Configuration.Server) -> String? {
-    server.state ?? variable("STATE_DIRECTORY").map { String($0.prefix { $0 != ":" }) }
-  }
-
   /// A function that extends the service manager's timeout, at most once a second.
   private static func progress(to manager: ServiceManager) -> () -> Void {
     var next = EventLoop.monotonicNow() + 1_000_000_000
@@ -164,8 +146,6 @@ final class LogStore {
       manager.notify(.extendTimeout(workTime))
     }
   }
-
-  private static func variable(_ name: String) -> String? { unsafe getenv(name).map { unsafe String(cString: $0) } }
 
   // MARK: Logs stored in the service manager
 
@@ -356,13 +336,21 @@ final class LogStore {
     folder.remove(stream)
   }
 
+  /// Whether the log of a new stream with a template's configuration needs no wait: it is in shared memory that the service
+  /// manager has received, and the disk has the bound of its ids.
+  func makesAtOnce(_ stream: Configuration.Stream) -> Bool {
+    let limits = EventLog.Limits(stream)
+    return held.isEmpty && smallLogs.hasRoom && region(for: stream, limits) != nil && !isStoring
+      && folder.hasBoundOfSharedIDs
+  }
+
   /// Restores or creates a stream's log.
   private func findLog(of stream: Configuration.Stream) throws(SystemError) -> StoredLog {
     let limits = EventLog.Limits(stream)
     var held = held.removeValue(forKey: stream.name)
     var file: LogRemains?
     var refusal: LogRefusal?
-    if stream.keep == .disk || isOwnFolder {
+    if stream.keep == .disk || isOwnFolder && folder.mayHaveFile(of: stream.name) {
       do { file = try folder.remains(of: stream.name) } catch { refusal = error }
     }
     if stream.share == .fleet {
@@ -582,7 +570,7 @@ final class LogStore {
   ///
   /// - Parameter queue: the queue that used the logs last.
   /// - Returns: false at the timeout; the disk then lacks the last moments only.
-  @discardableResult func close(within timeout: Duration, on queue: DispatchQueue) -> Bool {
+  @discardableResult func close(within timeout: Duration, on queue: WorkQueue) -> Bool {
     nonisolated(unsafe) let store = self  // only the queue's thread uses it now
     let done = DispatchSemaphore(value: 0)
     queue.async {

@@ -70,6 +70,13 @@ struct MemoryBudget: Equatable {
     }
   }
 
+  /// Bytes for the buffers of small logs, which take memory as they need it: what the others leave, at least half.
+  func bytesOfSmallLogs(_ configuration: Configuration) -> Int {
+    let allowed = configuration.server.memory ?? limit
+    let others = Self.demand(of: configuration.streams.filter { !EventLog.Limits($0).isSmall })
+    return allowed - min(others, allowed / 2)
+  }
+
   /// The assessment of a configuration.
   enum Verdict: Equatable {
     case fits

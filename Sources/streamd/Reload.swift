@@ -122,6 +122,7 @@ final class Reload: @unchecked Sendable {  // confined to the loop, which is che
       // Before a new socket accepts clients that need a new name of the server. Other sources leave clients another number of
       // descriptors.
       setLimits(new.configuration)
+      streams.setMemory(new.configuration)
       sockets.apply()
       let (server, cluster) = (configuration.server, configuration.cluster)
       configuration = new.configuration

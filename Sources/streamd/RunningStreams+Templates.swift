@@ -1,4 +1,3 @@
-import Dispatch
 import StreamRuntime
 import StreamServer
 import Systemd
@@ -6,10 +5,17 @@ import Systemd
 // Streams of templates. All of this runs on the queue.
 
 extension RunningStreams: StreamMaker {
+  var hasMemory: Bool { logs.smallLogs.hasRoom }
+
+  func makesAtOnce(_ template: NameTemplate) -> Bool {
+    queue.assertOnQueue()
+    return templates[template.text].map { $0.waitsForNothing && logs.makesAtOnce($0.sample) } ?? false
+  }
+
   func make(
     _ name: String, of template: NameTemplate, _ values: NameValues, for maker: StreamOwner?
   ) throws(StreamFailure) -> [String] {
-    dispatchPrecondition(condition: .onQueue(queue))
+    queue.assertOnQueue()
     guard let configured = templates[template.text] else {
       throw StreamFailure("\"\(name)\" is made by no template any more")
     }
@@ -44,12 +50,12 @@ extension RunningStreams: StreamMaker {
       logs.forget(name)
       throw StreamFailure("\"\(name)\" cannot be made: \(error)")
     }
-    made[name] = stream
+    made[name] = configured.copiesSample ? .copy(of: template.text) : .own(stream)
     return stream.bases
   }
 
   func forget(_ names: [String]) {
-    dispatchPrecondition(condition: .onQueue(queue))
+    queue.assertOnQueue()
     let holds = names.compactMap { feeds[$0]?.hold }
     for name in names {
       (feeds[name], made[name]) = (nil, nil)
@@ -62,7 +68,7 @@ extension RunningStreams: StreamMaker {
   private func reportLogs() {
     guard logs.hasReports, !isReportDue, formerMakers == nil else { return }
     isReportDue = true
-    queue.asyncAfter(deadline: .now() + .seconds(10)) { [weak self] in
+    queue.async(after: .seconds(10)) { [weak self] in
       self?.isReportDue = false
       self?.logs.finish()
     }
@@ -104,6 +110,16 @@ extension RunningStreams: StreamMaker {
     }
   }
 
+  /// The streams of templates.
+  var madeStreams: [Configuration.Stream] {
+    made.compactMap { name, stream in
+      switch stream {
+      case .own(let stream): stream
+      case .copy(let template): templates[template]?.copy(named: name)
+      }
+    }
+  }
+
   /// The streams of templates as those of a new configuration make them, without those that it does not make.
   func remade(by difference: ConfigurationDifference) -> [Configuration.Stream] {
     let names = NameTemplates(difference.templates.map(\.name))
@@ -117,6 +133,21 @@ extension RunningStreams: StreamMaker {
         return nil
       }
     }
+  }
+}
+
+/// A stream of a template.
+enum MadeStream {
+  /// The template's sample with another name.
+  case copy(of: String)
+  /// A stream that depends on its values.
+  indirect case own(Configuration.Stream)
+}
+
+extension Configuration.Template {
+  /// Whether its streams need nothing but memory: values come from clients, and no user has to be looked up.
+  fileprivate var waitsForNothing: Bool {
+    sample.source.section.isPublished && sample.jq == nil && sample.share == .host && !needsLookUp
   }
 }
 

@@ -3,6 +3,7 @@ import Events
 import Fleet
 import Reactive
 import ReplayLog
+import StreamRuntime
 import StreamServer
 import StreamSources
 import Systemd
@@ -28,7 +29,7 @@ final class RunningStreams: @unchecked Sendable {
   }
 
   /// The queue for slow work: reading user databases and disks, writing logs.
-  let queue = DispatchQueue(label: "streamd.streams")
+  let queue = WorkQueue(label: "streamd.streams")
   let server: StreamServer
   let sources: SourceThread
   let journal: Journal
@@ -39,7 +40,7 @@ final class RunningStreams: @unchecked Sendable {
   var feeds: [String: LocalFeed] = [:]
   /// The templates, by the text of their names, and the streams that they have made.
   var templates: [String: Configuration.Template] = [:]
-  var made: [String: Configuration.Stream] = [:]
+  var made: [String: MadeStream] = [:]
   /// While the streams of a former process are made again: who made them.
   var formerMakers: [String: StreamOwner]?
   /// When it is to be reported again that a value makes the configuration of a template invalid, by the template.
@@ -63,7 +64,12 @@ final class RunningStreams: @unchecked Sendable {
   ///   whose logs are there, are made again.
   /// - Throws: `SystemError`, `StreamServer.AddStreamError`.
   func begin(_ configuration: Configuration, former: [(name: String, maker: StreamOwner?)]) throws {
-    logs.listen { [queue, weak self] loss in queue.async { [weak self] in self?.take(loss) } }
+    logs.listen { [queue, weak self] loss in
+      queue.async { [weak self] in self?.take(loss) }
+    } lacksMemory: { [server] in
+      server.noteLackOfMemory()
+    }
+    setMemory(configuration)
     // On the queue, so that a loss is taken after the stream was added.
     try queue.sync {
       serve(configuration.templates, besides: configuration.streams)
@@ -75,6 +81,11 @@ final class RunningStreams: @unchecked Sendable {
       logs.finish()
     }
     shareStreams(configuration.streams)
+  }
+
+  /// Sets the memory of small logs. Thread-safe.
+  func setMemory(_ configuration: Configuration) {
+    logs.smallLogs.setLimit(MemoryBudget.ofThisProcess().bytesOfSmallLogs(configuration))
   }
 
   /// On the queue, which sets the storage of all streams: the loss of a log that was replaced meanwhile is of no interest.
@@ -102,9 +113,9 @@ final class RunningStreams: @unchecked Sendable {
 
   /// - Throws: `SystemError` when there is no memory for an added stream; nothing has changed then.
   func apply(_ configured: ConfigurationDifference) throws {
-    dispatchPrecondition(condition: .onQueue(queue))
+    queue.assertOnQueue()
     let remade = remade(by: configured)
-    let difference = configured.including(Array(made.values), remade)
+    let difference = configured.including(madeStreams, remade)
     let displaced = logs.displaced(among: difference.streamsWithTheirLogs)
     let added = try makeLogs(of: difference.added.basesFirst)
     // For its source a held event counts as taken, and for its publisher as confirmed. The logs must have it first.
@@ -132,7 +143,12 @@ final class RunningStreams: @unchecked Sendable {
     }
     // Set before the streams change: a client with a new token would be refused otherwise.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
-    made = Dictionary(uniqueKeysWithValues: remade.map { ($0.name, $0) })
+    let copies = Set(configured.templates.filter(\.copiesSample).map(\.name.text))
+    made = Dictionary(
+      uniqueKeysWithValues: remade.map { stream in
+        let template = stream.template ?? ""
+        return (stream.name, copies.contains(template) ? .copy(of: template) : .own(stream))
+      })
     serve(configured.templates, besides: configured.streams)
     // Added before the others change, because a changed stream may be derived from an added one.
     for (stream, kept) in added {

@@ -8,13 +8,21 @@ import Systemd
 /// Confined to one thread at a time.
 final class SmallLogs {
   private let journal: Journal
-  private let warning = Warning()
+  let budget: LogBudget
   private var kept: SharedRegion?
   private var other: SharedRegion?
   /// Whether the service manager has the kept one.
   private(set) var isStored = false
 
-  init(journal: Journal) { self.journal = journal }
+  /// - Parameter refused: called on any thread when a log could not grow: it must not block.
+  init(journal: Journal, refused: @escaping @Sendable () -> Void) {
+    self.journal = journal
+    let warning = Warning()
+    budget = LogBudget {
+      warning.note(to: journal)
+      refused()
+    }
+  }
 
   /// The region of a stream's log; nil: the log has memory of its own.
   /// - Parameter store: gives a descriptor to the service manager; returns whether that keeps it.
@@ -23,10 +31,10 @@ final class SmallLogs {
   ) -> SharedRegion? {
     guard limits.isSmall, stream.share != .fleet, stream.keep != .disk else { return nil }
     if stream.keep == .no {
-      if other == nil { other = SharedRegion(name: "small", isKept: false, didRefuse: refusal) }
+      if other == nil { other = SharedRegion(name: "small", isKept: false, budget: budget) }
       return other
     }
-    if kept == nil, let new = SharedRegion(name: "small", isKept: true, didRefuse: refusal) {
+    if kept == nil, let new = SharedRegion(name: "small", isKept: true, budget: budget) {
       (kept, isStored) = (new, store(new.descriptor))
     }
     return kept
@@ -38,15 +46,11 @@ final class SmallLogs {
   /// Takes a region that the service manager has stored. The first one is used on.
   func adopt(_ descriptor: CInt, progress: () -> Void) throws(LogRefusal) -> [LogRemains] {
     let (region, logs) = try SharedRegion.adopted(
-      descriptor, didRefuse: refusal,
+      descriptor, budget: budget,
       damaged: { journal.write(.stateLost, .warning, "the log of a stream could not be reused: \($0)") },
       progress: progress)
     if kept == nil { (kept, isStored) = (region, true) }
     return logs
-  }
-
-  private var refusal: @Sendable () -> Void {
-    { [journal, warning] in warning.note(to: journal) }
   }
 
   /// Reports, at most once a minute, that small logs could not grow.
@@ -60,7 +64,7 @@ final class SmallLogs {
       else { return }
       journal.write(
         .stateNotKept, .error,
-        "the shared memory of small logs is full: streams have fewer events than their buffers allow")
+        "the memory of small buffers is used up (server.memory): some hold fewer events than they may")
     }
   }
 }

@@ -44,7 +44,7 @@ func open(_ kind: String, _ path: String) throws -> EventLog {
   }
   if kind == "shared" {
     let (region, logs) = try SharedRegion.adopted(
-      Glibc.open(path, O_RDWR | O_CLOEXEC), didRefuse: { fatalError("full") }, damaged: { fatalError("\($0)") })
+      Glibc.open(path, O_RDWR | O_CLOEXEC), damaged: { fatalError("\($0)") })
     for log in logs where log.stream != "killed" { log.discard() }
     let former = logs.first { $0.stream == "killed" }
     let log = former.map { EventLog(in: region, name: "killed", limits: limits, takingOver: $0.log()) }

@@ -156,7 +156,7 @@ import Testing
     for _ in 0..<Self.rounds {
       let last = try await kill("shared", "/proc/\(getpid())/fd/\(region.descriptor)", &random)
       let (_, logs) = try SharedRegion.adopted(
-        dup(region.descriptor), didRefuse: {}, damaged: { Issue.record("\($0)") })
+        dup(region.descriptor), damaged: { Issue.record("\($0)") })
       #expect(logs.count <= 6)
       let left = try #require(logs.first { $0.stream == "killed" })
       #expect(left.fits(Self.limits))

@@ -24,7 +24,7 @@ import Testing
   /// The region as the next process finds it. No log of this one may be used afterwards.
   private func next(_ region: SharedRegion) throws -> (region: SharedRegion, logs: [String: LogRemains]) {
     let (next, logs) = try SharedRegion.adopted(
-      dup(region.descriptor), didRefuse: {}, damaged: { Issue.record("\($0)") })
+      dup(region.descriptor), damaged: { Issue.record("\($0)") })
     return (next, Dictionary(uniqueKeysWithValues: logs.map { ($0.stream, $0) }))
   }
 
@@ -158,7 +158,7 @@ import Testing
     places[2].bytes.storeBytes(of: 1 << 40, toByteOffset: 24, as: UInt64.self)
     var reasons: [String] = []
     let (again, remains) = try SharedRegion.adopted(
-      dup(region.descriptor), didRefuse: {}, damaged: { reasons.append("\($0)") })
+      dup(region.descriptor), damaged: { reasons.append("\($0)") })
     #expect(remains.map(\.stream).sorted() == ["0", "3"])
     #expect(reasons.count == 2)
     #expect(again.usedBytes == places[0].place.byteCount + places[3].place.byteCount)
@@ -206,8 +206,8 @@ import Testing
 
   @Test func aLogWithoutRoomToGrowTellsReadersWhatTheyMiss() throws {
     let refusals = Atomic(0)
-    let region = try #require(
-      SharedRegion(name: "test", byteCount: 2 << 20, isKept: true) { refusals.add(1, ordering: .relaxed) })
+    let budget = LogBudget { refusals.add(1, ordering: .relaxed) }
+    let region = try #require(SharedRegion(name: "test", byteCount: 2 << 20, isKept: true, budget: budget))
     let log = try log(in: region)
     log.append([[1], [2]])
     // The only chunk has places of 512 bytes.
@@ -224,6 +224,23 @@ import Testing
     #expect(log.checkpoint == batch.checkpoint)
     let left = try #require(try next(region).logs["test"])
     #expect(left.endPosition == log.endPosition && left.log(limits: Self.limits).checkpoint == nil)
+  }
+
+  @Test func logsTakeNoMoreThanTheirBudget() throws {
+    let budget = LogBudget(limit: 64 << 10)
+    let region = try #require(SharedRegion(name: "test", byteCount: 64 << 20, isKept: true, budget: budget))
+    var logs: [EventLog] = []
+    while budget.hasRoom { logs.append(try log(in: region, "\(logs.count)")) }
+    #expect(logs.count > 100)
+    for log in logs { log.append([[UInt8](repeating: 1, count: 2000)]) }
+    #expect(budget.usedBytes <= 64 << 10 && logs.contains { $0.takeLeftOutCount() == 1 })
+    let used = budget.usedBytes
+    let next = LogBudget(limit: 1000)
+    #expect(try SharedRegion.adopted(dup(region.descriptor), budget: next, damaged: { _ in }).logs.count == logs.count)
+    #expect(next.usedBytes == used && !next.hasRoom)
+    logs[0].discard()
+    logs = Array(logs[1...])
+    #expect(budget.usedBytes < used)
   }
 
   @Test func smallerLimitsLetALogStayOnlyIfItFits() throws {

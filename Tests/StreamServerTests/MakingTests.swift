@@ -14,20 +14,29 @@ import Testing
 
 /// Makes streams to which clients publish, or whose source the test feeds.
 final class TestMaker: StreamMaker {
-  let queue = DispatchQueue(label: "maker")
+  let queue = WorkQueue(label: "maker")
   private let server: StreamServer
   private let published: Bool
+  private let isAtOnce: Bool
   let rules: Locked<@Sendable (NameValues) -> (read: AccessRules, write: AccessRules)>
   let forgotten = Locked<[String]>([])
   /// The bases of streams of the template `of/{base}`.
   let delay = Locked<DispatchSemaphore?>(nil)
 
   init(
-    _ server: StreamServer, published: Bool,
+    _ server: StreamServer, published: Bool, isAtOnce: Bool = true,
     _ rules: @escaping @Sendable (NameValues) -> (read: AccessRules, write: AccessRules)
   ) {
-    (self.server, self.published) = (server, published)
+    (self.server, self.published, self.isAtOnce) = (server, published, isAtOnce)
     self.rules = Locked(rules)
+  }
+
+  let memory = Atomic(Int.max)
+  /// Each stream takes 1.
+  var hasMemory: Bool { server.madeStreams.count < memory.load(ordering: .relaxed) }
+
+  func makesAtOnce(_ template: NameTemplate) -> Bool {
+    isAtOnce && hasMemory && delay.withLock { $0 } == nil && !template.text.hasPrefix("of/")
   }
 
   func make(
@@ -65,10 +74,10 @@ final class TestMaker: StreamMaker {
 
   @discardableResult private func serve(
     _ harness: ServerHarness, _ names: [String] = ["s/{x}"], limit: Int = 1000, forget: Duration? = nil,
-    published: Bool = true, shownTo: AccessRules = AccessRules(), waits: Bool = false,
+    published: Bool = true, shownTo: AccessRules = AccessRules(), waits: Bool = false, isAtOnce: Bool = true,
     _ rules: @escaping Rules = owner
   ) throws -> TestMaker {
-    let maker = TestMaker(harness.server, published: published, rules)
+    let maker = TestMaker(harness.server, published: published, isAtOnce: isAtOnce, rules)
     let letters = NameTemplate.Parameter(characters: NameCharacters("a-z0-9-") ?? .all, length: 20)
     let templates = try names.map { name in
       StreamTemplate(
@@ -94,9 +103,9 @@ final class TestMaker: StreamMaker {
 
   // MARK: What makes a stream
 
-  @Test func aSubscriptionMakesAStream() async throws {
+  @Test(arguments: [false, true]) func aSubscriptionMakesAStream(atOnce: Bool) async throws {
     try await withServer { harness in
-      try serve(harness, published: false)
+      try serve(harness, published: false, isAtOnce: atOnce)
       let client = try WireClient.ready(harness.path)
       client.subscribe("s/a", credit: 9)
       harness.eventually { names(harness) == ["s/a"] && harness.server.streams["s/a"]?.log.subscriberCount == 1 }
@@ -105,9 +114,9 @@ final class TestMaker: StreamMaker {
     }
   }
 
-  @Test func aPublishedValueMakesAStream() async throws {
+  @Test(arguments: [false, true]) func aPublishedValueMakesAStream(atOnce: Bool) async throws {
     try await withServer { harness in
-      try serve(harness)
+      try serve(harness, isAtOnce: atOnce)
       let client = try WireClient.ready(harness.path)
       client.toss("s/tossed", [1], id: 1)
       try client.publishAll("s/channel", [[1], [2]], id: 3)
@@ -162,9 +171,9 @@ final class TestMaker: StreamMaker {
     }
   }
 
-  @Test func aPUTMakesAStreamOnce() async throws {
+  @Test(arguments: [false, true]) func aPUTMakesAStreamOnce(atOnce: Bool) async throws {
     try await withServer { harness in
-      try serve(harness)
+      try serve(harness, isAtOnce: atOnce)
       _ = try harness.add("configured")
       let client = try HTTPWireClient(harness)
       var statuses: [Int] = []
@@ -341,9 +350,11 @@ final class TestMaker: StreamMaker {
     }
   }
 
-  @Test func atTheLimitTheLongestUnusedStreamGoesAndElseTheRequestIsRefused() async throws {
+  @Test(arguments: [false, true]) func atTheLimitTheLongestUnusedStreamGoesAndElseTheRequestIsRefused(atOnce: Bool)
+    async throws
+  {
     try await withServer { harness in
-      let maker = try serve(harness, limit: 2)
+      let maker = try serve(harness, limit: 2, isAtOnce: atOnce)
       let client = try WireClient.ready(harness.path)
       for (index, name) in ["s/a", "s/b", "s/c"].enumerated() {
         try publish(name, 1, by: client, id: UInt32(2 * index + 1))
@@ -368,9 +379,34 @@ final class TestMaker: StreamMaker {
     }
   }
 
-  @Test func aRequestForMoreStreamsThanTheLimitIsRefusedAndNotRepeated() async throws {
+  @Test func withoutMemoryUnusedStreamsGoFirstAndElseTheRequestIsRefused() async throws {
     try await withServer { harness in
-      let maker = try serve(harness, limit: 2)
+      let maker = try serve(harness, ["s/{x}", "t/{x}"])
+      let client = try WireClient.ready(harness.path)
+      client.subscribe("s/used", credit: 1, id: 1)
+      try publish("s/a", 1, by: client, id: 3)
+      try publish("t/b", 1, by: client, id: 5)
+      maker.memory.store(2, ordering: .relaxed)
+      client.subscribe("t/c", credit: 1, id: 7)
+      harness.eventually { names(harness) == ["s/used", "t/c"] }
+      #expect(maker.forgotten.withLock { $0.sorted() } == ["s/a", "t/b"])
+      let http = try HTTPWireClient(harness)
+      http.request("PUT", "/streams/s/d")
+      let response = try http.response()
+      #expect(response.status == 503 && response.text.contains("server.memory"))
+      // A log that could not grow makes room as well.
+      client.send(.cancel(StreamID(7)))
+      harness.eventually { harness.server.streams["t/c"]?.log.subscriberCount == 0 }
+      harness.server.noteLackOfMemory()
+      harness.eventually { names(harness) == ["s/used"] }
+    }
+  }
+
+  @Test(arguments: [false, true]) func aRequestForMoreStreamsThanTheLimitIsRefusedAndNotRepeated(atOnce: Bool)
+    async throws
+  {
+    try await withServer { harness in
+      let maker = try serve(harness, limit: 2, isAtOnce: atOnce)
       let client = try HTTPWireClient(harness)
       client.get("/streams/s/a,s/b,s/c?as=sse")
       let response = try client.response()
@@ -445,9 +481,9 @@ final class TestMaker: StreamMaker {
   }
 
   /// A stream is never seen to end because nobody used it just before.
-  @Test func aStreamThatIsForgottenAtThisMomentIsMadeAgain() async throws {
+  @Test(arguments: [false, true]) func aStreamThatIsForgottenAtThisMomentIsMadeAgain(atOnce: Bool) async throws {
     try await withServer { harness in
-      let maker = try serve(harness, forget: .zero)
+      let maker = try serve(harness, forget: .zero, isAtOnce: atOnce)
       let clients = try (0..<4).map { _ in try WireClient.ready(harness.path) }
       for round in 0..<200 as Range<UInt32> {
         for client in clients {

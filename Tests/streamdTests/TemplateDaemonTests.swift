@@ -72,6 +72,20 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  /// Its streams have more events than the memory can hold.
+  @Test func streamsTakeNoMoreThanTheMemoryOfTheConfiguration() async throws {
+    let daemon = try RestartedDaemon()
+    try await daemon.start(
+      "memory = \"1MiB\"\n" + Self.template("s/{x}", "memory", "forget = \"never\""))
+    let value = String(repeating: "1", count: 60_000)
+    for number in 0..<10 { try await publish(value, to: "s/\(number)", on: daemon) }
+    let names = try await names(daemon)
+    #expect(names.contains("s/9") && !names.contains("s/0"))
+    #expect((3..<9).contains(names.count))
+    #expect(try await daemon.events(1, of: "s/9").count == 1)
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func aSubscriberStaysOverARestartAlsoWithoutALog() async throws {
     let daemon = try RestartedDaemon()
     try daemon.makeListener()

@@ -231,6 +231,9 @@ class RSocketSpeaker: Speaker {
       return connection.refuse(RequestID(request.id), error)
     }
     guard let needed else { return connection.refuse(RequestID(request.id), refusal) }
+    if let hold = connection.makeAtOnce(needed) {
+      return withExtendedLifetime(hold) { begin(request) }
+    }
     awaiting = request
     connection.make(needed) { [self] failure, _ in
       guard awaiting != nil else { return }
@@ -238,14 +241,19 @@ class RSocketSpeaker: Speaker {
       if let failure {
         connection.refuse(RequestID(request.id), .init(name, failure))
       } else {
-        self.request(
-          request.id, request.kind, request.demand, request.payload, isComplete: request.isComplete, mayMake: false)
+        begin(request)
         finishProcessing()
       }
       connection.settle()
       _ = connection.flush()
       if connection.phase == .open { connection.waitForTurn() }
     }
+  }
+
+  /// Begins a request, for which a stream was made.
+  private func begin(_ request: AwaitingRequest) {
+    self.request(
+      request.id, request.kind, request.demand, request.payload, isComplete: request.isComplete, mayMake: false)
   }
 
   /// The stream of this request is not made in this process any more.

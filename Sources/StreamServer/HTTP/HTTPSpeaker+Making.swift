@@ -32,19 +32,32 @@ extension HTTPSpeaker {
   ) throws(Rejection) {
     let needed = try needed(name, for: purpose, isMade: isMade)
     madeNames.insert(name)
+    if let hold = connection.makeAtOnce(needed) {
+      madeHolds.append(hold)
+      return begin(head)
+    }
     AwaitedStream.begin(needed, for: request.withoutBody(of: head), head, on: self) { [self] _ in
       if let use = worker.streams[name]?.use { madeHolds.append(StreamUse.Hold(use)) }
-      let count = madeNames.count
-      respond(to: head)
-      // No other one is being made.
-      if madeNames.count == count { madeHolds = [] }
+      begin(head)
     }
+  }
+
+  /// Begins a request again, for which a stream was made.
+  private func begin(_ head: RequestHead) {
+    let count = madeNames.count
+    respond(to: head)
+    // No other one is being made.
+    if madeNames.count == count { madeHolds = [] }
   }
 
   /// PUT: makes a stream, unless it exists.
   func put(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
-    AwaitedStream.begin(try needed(name, for: .any), for: request, head, on: self) { [self] isNew in
+    let needed = try needed(name, for: .any)
+    if connection.makeAtOnce(needed) != nil {
+      return respond(.created, to: request, "text/plain; charset=utf-8", [])
+    }
+    AwaitedStream.begin(needed, for: request, head, on: self) { [self] isNew in
       respond(isNew ? .created : .ok, to: request, "text/plain; charset=utf-8", [])
     }
   }

@@ -42,6 +42,17 @@ extension Connection {
     return worker.templates.match(name) != nil
   }
 
+  /// Makes a stream now, if that needs no wait.
+  /// - Returns: what keeps the stream until its request has begun; nil: `make` does the same, or says why not.
+  func makeAtOnce(_ needed: NeededStream) -> StreamUse.Hold? {
+    guard needed.isMade else { return nil }
+    let client = TemplateClient(self)
+    let use = worker.templates.makeAtOnce(needed.name, for: share.account.user) { terms, values in
+      client.refusal(of: needed.name, for: needed.purpose, terms, values)
+    }
+    return use.map { StreamUse.Hold(taking: $0) }
+  }
+
   /// Has a stream made, unless it exists.
   /// - Parameter completed: called on the loop if the connection is open then; nil: the stream exists.
   func make(_ needed: NeededStream, completed: @escaping (_ failure: RequestFailure?, _ isNew: Bool) -> Void) {

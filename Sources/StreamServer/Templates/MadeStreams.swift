@@ -64,7 +64,7 @@ struct MadeStreams {
   /// Whether a user may make a stream.
   mutating func admit(_ user: ClientUser, use: (String) -> Use) -> Admission {
     let free = limit - count
-    if admitsOne(of: user, free: free) { return .admitted }
+    if hasRoom(for: user) { return .admitted }
     // The limit of all is reached if the user's share would have room for one that another user loses.
     if free <= 0, admitsOne(of: user, free: 1) {
       return longestUnused(of: nil, use: use).map { .forgets($0) } ?? .refused(.full)
@@ -73,6 +73,9 @@ struct MadeStreams {
     let (isHost, count) = (user.standing == .host, ownerCounts[user] ?? 0)
     return .refused(.share(count: isHost ? hostCount : count, isOfAllHosts: isHost && count < hostCount))
   }
+
+  /// Whether a user may make a stream, and none has to be forgotten for it.
+  func hasRoom(for user: ClientUser) -> Bool { admitsOne(of: user, free: limit - count) }
 
   /// Whether a share has room: a user has at most as many streams as are free, all hosts together count as one user, and
   /// root and the server's own user have no share.
@@ -123,19 +126,30 @@ struct MadeStreams {
 
   /// The streams whose time without use is over, at most `count` of them, which must be removed or released.
   mutating func due(at now: UInt64, atMost count: Int, use: (String) -> Use) -> [String] {
-    guard let forgetTime else { return [] }
-    var due: [String] = []
-    while due.count < count, let first = order.first, first.time + forgetTime <= now,
-      let name = longestUnused(of: nil, use: use), let since = made[name]?.unusedSince, since + forgetTime <= now
+    guard let forgetTime, now >= forgetTime else { return [] }
+    return longestUnused(since: now - forgetTime, atMost: count, use: use)
+  }
+
+  /// The streams without use since this time, the longest unused first, at most `count` of them, which must be removed or
+  /// released.
+  mutating func longestUnused(since time: UInt64 = .max, atMost count: Int, use: (String) -> Use) -> [String] {
+    var names: [String] = []
+    while names.count < count, let first = order.first, first.time <= time,
+      let name = longestUnused(of: nil, use: use), let since = made[name]?.unusedSince, since <= time
     {
-      due.append(name)
+      names.append(name)
       made[name]?.unusedSince = nil
     }
-    return due
+    return names
   }
 
   /// When a stream may be due, at the earliest; nil: none will be.
   var nextDue: UInt64? { forgetTime.flatMap { time in order.first.map { $0.time + time } } }
+
+  /// Since when the longest unused stream is unused; nil: all are in use.
+  mutating func timeOfLongestUnused(use: (String) -> Use) -> UInt64? {
+    longestUnused(of: nil, use: use).flatMap { made[$0]?.unusedSince }
+  }
 
   /// The stream whose last use is longest ago, of all or of one user's; nil: all are in use.
   private mutating func longestUnused(of owner: ClientUser?, use: (String) -> Use) -> String? {

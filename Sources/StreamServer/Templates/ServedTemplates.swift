@@ -69,6 +69,10 @@ final class ServedTemplates: Sendable {
       _ name: String, _ user: ClientUser, _ admits: @escaping @Sendable (StreamTemplate, NameValues) -> RequestFailure?,
       _ completed: @escaping @Sendable (_ outcome: MakingOutcome) -> Void
     ) -> Void
+  /// Makes a stream at once: see `StreamServer.makeAtOnce`.
+  typealias MakeAtOnce =
+    @Sendable (_ name: String, _ user: ClientUser, _ admits: (StreamTemplate, NameValues) -> RequestFailure?) ->
+    StreamUse?
   /// Deletes a stream: see `StreamServer.delete`.
   typealias Delete =
     @Sendable (
@@ -84,6 +88,7 @@ final class ServedTemplates: Sendable {
   /// In a tuple, each access through the lock would wrap the functions once more.
   private struct Functions {
     let make: Make
+    let makeAtOnce: MakeAtOnce
     let delete: Delete
   }
 
@@ -118,8 +123,14 @@ final class ServedTemplates: Sendable {
   }
 
   /// Sets the functions of the server.
-  func setFunctions(make: @escaping Make, delete: @escaping Delete) {
-    functions.withLock { $0 = Functions(make: make, delete: delete) }
+  func setFunctions(make: @escaping Make, makeAtOnce: @escaping MakeAtOnce, delete: @escaping Delete) {
+    functions.withLock { $0 = Functions(make: make, makeAtOnce: makeAtOnce, delete: delete) }
+  }
+
+  func makeAtOnce(
+    _ name: String, for user: ClientUser, admits: (StreamTemplate, NameValues) -> RequestFailure?
+  ) -> StreamUse? {
+    functions.withLock { $0 }?.makeAtOnce(name, user, admits)
   }
 
   func make(

@@ -1,17 +1,18 @@
-import Dispatch
 import Reactive
 import StreamProtocol
 import StreamRuntime
 import Synchronization
 
-// Streams of templates: making, forgetting, deleting. All of it runs on the maker's queue, one at a time, so that a name that
-// is being forgotten is made again only afterwards. Event loops never wait for the queue; it waits for a turn of each loop.
+// Streams of templates: making, forgetting, deleting. All of it is work of the maker's queue, one at a time, so that a name
+// that is being forgotten is made again only afterwards. Event loops never wait for the queue; it waits for a turn of each
+// loop. While it is idle, a loop makes a stream itself if that needs no wait.
 
 /// Requests that wait for the maker's queue. Users take turns, so that no user waits for all requests of another one.
 struct MakingRequests {
   typealias Work = @Sendable () -> Void
 
   private var waiting: [ClientUser: Fifo<Work>] = [:]
+  var isEmpty: Bool { waiting.isEmpty }
   private var round = UserRound<ClientUser>()
 
   mutating func append(_ work: @escaping Work, of user: ClientUser) {
@@ -36,6 +37,8 @@ struct Making {
   /// The time for which the timer that forgets is set; nil: there is none.
   var timer: UInt64?
   var requests = MakingRequests()
+  /// Whether streams will be forgotten because memory is short.
+  var isMakingRoom = false
   /// Why a base of the stream that is being made cannot be made.
   var baseFailure: RequestFailure?
 }
@@ -53,6 +56,7 @@ struct MakingOutcome: Sendable {
 extension StreamServer {
   /// The most streams that are forgotten together.
   private static let forgottenTogether = 256
+  private static let forgottenForMemory = 16
 
   /// Serves these templates from now on, in place of the former ones. Called before clients are served, and then on the
   /// maker's queue. A stream that another template fits now belongs to that one. The caller changes the streams whose
@@ -94,11 +98,11 @@ extension StreamServer {
   }
 
   /// The end of a use sets the timer, a little later, for all uses that end meanwhile.
-  private func noteEndsFromNowOn(on queue: DispatchQueue) {
+  private func noteEndsFromNowOn(on queue: WorkQueue) {
     let times = templates.all.compactMap(\.terms.forgetTime)
     let pause = min(times.min() ?? .seconds(1), .seconds(16)) / 16
     templates.ends.notify { [weak self] in
-      queue.asyncAfter(deadline: .now() + .nanoseconds(max(0, pause.wholeNanoseconds))) { [weak self] in
+      queue.async(after: pause) { [weak self] in
         guard let self else { return }
         templates.noteEnds(streams)
         scheduleForgetting()
@@ -179,6 +183,27 @@ extension StreamServer {
     }
   }
 
+  /// Makes a stream for a client now, if nobody waits for the queue, and nothing has to be forgotten or waited for.
+  /// From any thread.
+  ///
+  /// - Returns: the new stream, which is held; nil: there was no effect, and the reason is unknown.
+  func makeAtOnce(
+    _ name: String, for user: ClientUser, admits: (StreamTemplate, NameValues) -> RequestFailure?
+  ) -> StreamUse? {
+    let (waiting, maker) = making.withLock { ($0?.requests.isEmpty == false, $0?.maker) }
+    guard !waiting, let maker, let match = templates.match(name), !match.template.terms.accessWaits else { return nil }
+    let made = maker.queue.syncIfIdle { () -> StreamUse? in
+      guard !isEnding.load(ordering: .acquiring), maker.makesAtOnce(match.template.name), streams[name] == nil,
+        templates.match(name)?.template === match.template, admits(match.template.terms, match.values) == nil,
+        match.template.withStreams({ $0.hasRoom(for: user) }), (try? add(name, match, by: user)) != nil
+      else { return nil }
+      let use = streams[name]?.use
+      use?.hold()
+      return use
+    }
+    return made ?? nil
+  }
+
   private func make(_ name: String, _ match: ServedTemplates.Match, for user: ClientUser) -> RequestFailure? {
     do throws(RequestFailure) {
       try makeRoom(in: match.template, for: user)
@@ -203,11 +228,42 @@ extension StreamServer {
       guard !isEnding.load(ordering: .acquiring) else { throw .restarting }
       templates.noteEnds(streams)
       switch template.withStreams({ $0.admit(user, use: use) }) {
-      case .admitted: return
+      case .admitted:
+        guard lacksMemory else { return }
+        guard forgetsLongestUnused() else { throw .noMemoryForStreams }
       // One that is in use again is not named a second time.
       case .forgets(let name): forget([name], of: template)
       case .refused(let refusal): throw .tooManyStreams(refusal, of: template.terms, for: user)
       }
+    }
+  }
+
+  private var lacksMemory: Bool { making.withLock { $0?.maker }?.hasMemory == false }
+
+  /// Forgets some streams of the template that has the longest unused one.
+  /// - Returns: false if all streams of all templates are in use.
+  private func forgetsLongestUnused() -> Bool {
+    templates.noteEnds(streams)
+    let unused = templates.all.compactMap { template in
+      template.withStreams { $0.timeOfLongestUnused(use: use) }.map { (template, since: $0) }
+    }
+    guard let (template, _) = unused.min(by: { $0.since < $1.since }) else { return false }
+    forget(template.withStreams { $0.longestUnused(atMost: Self.forgottenForMemory, use: use) }, of: template)
+    return true
+  }
+
+  /// A stream needs more memory than there is: unused streams are forgotten until there is room again. Thread-safe; does
+  /// not wait.
+  package func noteLackOfMemory() {
+    let maker = making.withLock { making -> (any StreamMaker)? in
+      guard making?.isMakingRoom == false else { return nil }
+      making?.isMakingRoom = true
+      return making?.maker
+    }
+    maker?.queue.async { [weak self] in
+      guard let self else { return }
+      making.withLock { $0?.isMakingRoom = false }
+      while !isEnding.load(ordering: .acquiring), lacksMemory, forgetsLongestUnused() {}
     }
   }
 
@@ -276,7 +332,7 @@ extension StreamServer {
     }
     guard let maker else { return }
     let now = EventLoop.monotonicNow()
-    maker.queue.asyncAfter(deadline: .now() + .nanoseconds(Int(clamping: due - min(due, now)))) { [weak self] in
+    maker.queue.async(after: .nanoseconds(Int64(clamping: due - min(due, now)))) { [weak self] in
       self?.forgetDue(at: due)
     }
   }
@@ -341,6 +397,9 @@ package struct StreamOwner: Sendable, Equatable {
 }
 
 extension RequestFailure {
+  fileprivate static let noMemoryForStreams = Self(
+    .tooManyStreams, "the memory for buffers is used up by streams in use (server.memory)")
+
   /// A user gets no stream of a template.
   fileprivate static func tooManyStreams(
     _ refusal: MadeStreams.Refusal, of template: StreamTemplate, for user: ClientUser

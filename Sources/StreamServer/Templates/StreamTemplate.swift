@@ -1,4 +1,3 @@
-import Dispatch
 import Locks
 import StreamRuntime
 import Synchronization
@@ -43,8 +42,15 @@ package struct StreamTemplate: Sendable {
 
 /// Makes the streams of a server's templates, and releases what belongs to them. Its functions are called on its queue.
 package protocol StreamMaker: Sendable {
-  /// A serial queue. Everything that adds or removes streams of templates runs on it.
-  var queue: DispatchQueue { get }
+  /// Everything that adds or removes streams of templates runs on it.
+  var queue: WorkQueue { get }
+
+  /// Whether to make a stream of a template needs no wait now: neither for a disk nor for another process, whatever its
+  /// name is. An event loop then makes it itself, as work of the queue.
+  func makesAtOnce(_ template: NameTemplate) -> Bool
+
+  /// Whether there is memory for another stream. If not, unused ones are forgotten.
+  var hasMemory: Bool { get }
 
   /// Adds a stream to the server, with `StreamServer.add`.
   ///
@@ -123,6 +129,8 @@ final class StreamUse: Sendable {
       self.use = use
       use.hold()
     }
+    /// - Parameter use: held already.
+    init(taking use: StreamUse) { self.use = use }
     deinit { use.release() }
   }
 

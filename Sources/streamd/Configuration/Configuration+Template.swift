@@ -66,10 +66,21 @@ extension Configuration.Template {
     self.sample.template = name.text
   }
 
+  /// Whether its streams differ in their names only.
+  var copiesSample: Bool { !reading.memory.hasExpressions && variables.isEmpty }
+
+  func copy(named name: String) -> Configuration.Stream {
+    var stream = sample
+    (stream.name, stream.template) = (name, self.name.text)
+    if !tokens.isEmpty { stream.admit(tokens) }
+    return stream
+  }
+
   /// The stream with these values. Fast: at most the texts are read again. Thread-safe.
   /// - Throws: the errors in what depends on the values.
   func stream(_ values: NameValues) throws(ConfigurationErrors) -> Configuration.Stream {
     let name = name.name(for: values)
+    guard !copiesSample else { return copy(named: name) }
     var stream = reading.memory.hasExpressions ? try reading.stream(name, TextExpansion(values, of: self.name)) : sample
     stream.name = name
     stream.template = self.name.text

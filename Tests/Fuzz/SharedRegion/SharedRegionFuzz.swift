@@ -54,7 +54,7 @@ private func append(_ count: Int, to log: EventLog, noting: Bool) {
 }
 
 private func adopted(_ region: SharedRegion) -> (SharedRegion, [LogRemains])? {
-  try? SharedRegion.adopted(dup(region.descriptor), didRefuse: {}, damaged: { _ in })
+  try? SharedRegion.adopted(dup(region.descriptor), damaged: { _ in })
 }
 
 /// The recovered logs are valid, whatever the bytes: they have names and places of their own, and appending works.
