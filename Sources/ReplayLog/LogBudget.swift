@@ -23,6 +23,7 @@ public final class LogBudget: Sendable {
     return usedBytes <= limit - min(limit / 8, 1 << 20)
   }
 
+  /// Sets the limit in bytes. Logs that exceed a lower one stay.
   public func setLimit(_ bytes: Int) { limit.store(bytes, ordering: .relaxed) }
 
   /// - Returns: false, without any effect, if the limit does not allow it.

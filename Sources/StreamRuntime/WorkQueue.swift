@@ -12,6 +12,7 @@ public final class WorkQueue: Sendable {
   /// The thread that runs work; 0: none.
   private let worker = Atomic<UInt>(0)
 
+  /// - Parameter label: for debuggers.
   public init(label: String) { queue = DispatchQueue(label: label) }
 
   /// Runs work after all that was added before.
@@ -40,5 +41,7 @@ public final class WorkQueue: Sendable {
   }
 
   /// Traps unless this thread runs work of the queue.
-  public func assertOnQueue() { precondition(worker.load(ordering: .relaxed) == UInt(pthread_self()), "not on the queue") }
+  public func assertOnQueue() {
+    precondition(worker.load(ordering: .relaxed) == UInt(pthread_self()), "not on the queue")
+  }
 }

@@ -120,6 +120,15 @@ extension RunningStreams: StreamMaker {
     }
   }
 
+  func setMade(_ streams: [Configuration.Stream], of templates: [Configuration.Template]) {
+    let copies = Set(templates.filter(\.copiesSample).map(\.name.text))
+    made = Dictionary(
+      uniqueKeysWithValues: streams.map { stream in
+        let template = stream.template ?? ""
+        return (stream.name, copies.contains(template) ? .copy(of: template) : .own(stream))
+      })
+  }
+
   /// The streams of templates as those of a new configuration make them, without those that it does not make.
   func remade(by difference: ConfigurationDifference) -> [Configuration.Stream] {
     let names = NameTemplates(difference.templates.map(\.name))

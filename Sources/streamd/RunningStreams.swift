@@ -143,12 +143,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     // Set before the streams change: a client with a new token would be refused otherwise.
     if let tokens = difference.tokens { server.setTokens(tokens.map { ClientToken($0) }) }
-    let copies = Set(configured.templates.filter(\.copiesSample).map(\.name.text))
-    made = Dictionary(
-      uniqueKeysWithValues: remade.map { stream in
-        let template = stream.template ?? ""
-        return (stream.name, copies.contains(template) ? .copy(of: template) : .own(stream))
-      })
+    setMade(remade, of: configured.templates)
     serve(configured.templates, besides: configured.streams)
     // Added before the others change, because a changed stream may be derived from an added one.
     for (stream, kept) in added {
