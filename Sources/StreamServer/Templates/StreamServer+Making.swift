@@ -56,7 +56,6 @@ struct MakingOutcome: Sendable {
 extension StreamServer {
   /// The most streams that are forgotten together.
   private static let forgottenTogether = 256
-  private static let forgottenForMemory = 16
 
   /// Serves these templates from now on, in place of the former ones. Called before clients are served, and then on the
   /// maker's queue. A stream that another template fits now belongs to that one. The caller changes the streams whose
@@ -230,7 +229,7 @@ extension StreamServer {
       switch template.withStreams({ $0.admit(user, use: use) }) {
       case .admitted:
         guard lacksMemory else { return }
-        guard forgetsLongestUnused() else { throw .noMemoryForStreams }
+        guard makesMemory() else { throw .noMemoryForStreams }
       // One that is in use again is not named a second time.
       case .forgets(let name): forget([name], of: template)
       case .refused(let refusal): throw .tooManyStreams(refusal, of: template.terms, for: user)
@@ -240,15 +239,20 @@ extension StreamServer {
 
   private var lacksMemory: Bool { making.withLock { $0?.maker }?.hasMemory == false }
 
-  /// Forgets some streams of the template that has the longest unused one.
+  /// Forgets unused streams until there is memory: one, then twice as many each time, of the template that has the longest
+  /// unused one.
   /// - Returns: false if all streams of all templates are in use.
-  private func forgetsLongestUnused() -> Bool {
-    templates.noteEnds(streams)
-    let unused = templates.all.compactMap { template in
-      template.withStreams { $0.timeOfLongestUnused(use: use) }.map { (template, since: $0) }
+  private func makesMemory() -> Bool {
+    var count = 1
+    while lacksMemory, !isEnding.load(ordering: .acquiring) {
+      templates.noteEnds(streams)
+      let unused = templates.all.compactMap { template in
+        template.withStreams { $0.timeOfLongestUnused(use: use) }.map { (template, since: $0) }
+      }
+      guard let (template, _) = unused.min(by: { $0.since < $1.since }) else { return false }
+      forget(template.withStreams { $0.longestUnused(atMost: count, use: use) }, of: template)
+      count = min(2 * count, Self.forgottenTogether)
     }
-    guard let (template, _) = unused.min(by: { $0.since < $1.since }) else { return false }
-    forget(template.withStreams { $0.longestUnused(atMost: Self.forgottenForMemory, use: use) }, of: template)
     return true
   }
 
@@ -263,7 +267,7 @@ extension StreamServer {
     maker?.queue.async { [weak self] in
       guard let self else { return }
       making.withLock { $0?.isMakingRoom = false }
-      while !isEnding.load(ordering: .acquiring), lacksMemory, forgetsLongestUnused() {}
+      _ = makesMemory()
     }
   }
 
