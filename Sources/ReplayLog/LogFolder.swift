@@ -78,7 +78,7 @@ import Synchronization
 
   /// False only if the folder, once this process has locked it, never had a file of the stream.
   public func mayHaveFile(of stream: String) -> Bool {
-    guard (try? enter()) == true else { return true }
+    if case .own = use {} else if (try? enter()) != true { return true }
     return fileNames.contains(Self.fileName(for: stream))
   }
 

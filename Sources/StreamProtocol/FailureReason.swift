@@ -148,10 +148,14 @@ public enum FailureReason: UInt16, CaseIterable, Sendable {
   public var retry: Retry { meaning.retry }
 
   /// The name in words with hyphens, such as `no-stream`.
-  public var name: String {
+  public var name: String { Self.names[self] ?? "" }
+
+  private static let names = Dictionary(uniqueKeysWithValues: allCases.map { ($0, words(of: "\($0)")) })
+
+  private static func words(of identifier: String) -> String {
     var text = ""
     var wasCapital = false
-    for letter in "\(self)" {
+    for letter in identifier {
       if letter.isUppercase, !wasCapital { text.append("-") }
       text += letter.lowercased()
       wasCapital = letter.isUppercase

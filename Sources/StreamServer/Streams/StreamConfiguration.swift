@@ -101,7 +101,7 @@ extension StreamConfiguration {
   /// Whether published values are meant to be JSON.
   var takesJSON: Bool { requiresJSON || hasProgram || hasJSONType }
 
-  var hasJSONType: Bool { MediaType(type)?.isJSON == true }
+  var hasJSONType: Bool { type == "application/json" || MediaType(type)?.isJSON == true }
 
   /// The largest event that a log of these limits takes, in bytes of data.
   func maximumEventBytes(in limits: EventLog.Limits) -> Int {

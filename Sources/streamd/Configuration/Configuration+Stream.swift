@@ -76,7 +76,7 @@ extension Configuration {
     }
 
     /// Whether the type of its events is a JSON type.
-    var hasJSONType: Bool { MediaType(type)?.isJSON == true }
+    var hasJSONType: Bool { type == "application/json" || MediaType(type)?.isJSON == true }
 
     /// The definition of its keys if that is more than paths, so that the jq process computes them; `nil` otherwise.
     var programKey: KeyDefinition? { key.flatMap { EventKeyReader($0) == nil ? $0 : nil } }
