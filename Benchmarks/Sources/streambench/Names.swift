@@ -115,7 +115,9 @@ private struct FrameBatch {
   /// - Returns: the number of values.
   mutating func send(to socket: CInt) throws -> Int {
     for place in places {
-      for (index, byte) in withUnsafeBytes(of: id.bigEndian, Array.init).enumerated() { bytes[place + index] = byte }
+      for (index, byte) in unsafe withUnsafeBytes(of: id.bigEndian, { unsafe Array($0) }).enumerated() {
+        bytes[place + index] = byte
+      }
       id += 2
     }
     try Handshake.say(bytes, to: socket)

@@ -67,8 +67,6 @@ final class ServerProcess {
     }
   }
 
-  func descriptorCount() throws -> Int { try Self.names(in: "/proc/\(id)/fd").count }
-
   /// The processor time of all its threads, in steps of 10 ms.
   func processorSeconds() throws -> Double {
     guard let file = unsafe fopen("/proc/\(id)/stat", "r") else { throw SystemError("fopen", "/proc/\(id)/stat") }
