@@ -1,12 +1,12 @@
 /// Reads a time from its beginning on. Source: RFC 3339, section 5.6.
-struct RFC3339Time {
+package struct RFC3339Time {
   private var rest: Substring.UTF8View
 
-  init(_ text: String) { rest = text[...].utf8 }
+  package init(_ text: String) { rest = text[...].utf8 }
 
   /// The time, without digits after those of microseconds. A leap second is the first second of the next minute.
   /// - Returns: nil for other text, and for a day or an hour that does not exist.
-  mutating func microsecondsSinceEpoch() -> Int? {
+  package mutating func microsecondsSinceEpoch() -> Int? {
     guard let year = number(ofDigits: 4, in: 0...9999), take("-") != nil,
       let month = number(ofDigits: 2, in: 1...12), take("-") != nil,
       let day = number(ofDigits: 2, in: 1...Self.dayCount(of: month, year)), take("Tt ") != nil,

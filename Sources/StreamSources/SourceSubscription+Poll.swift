@@ -6,7 +6,11 @@ import StreamRuntime
 extension SourceSubscription where Machine == PollMachine {
   /// Continues the schedule of the last subscription, or of another process.
   func continueSchedule() {
-    if let handover = context.handover { machine?.resume(handover.former(), at: now) }
+    let stored = context.handover == nil && machine?.rests == false ? storedRest : nil
+    if let stored { report(machine?.waits(stored.sentence)) }
+    if let former = context.handover?.former() ?? stored.map({ SourceSchedule(rest: now + $0.duration) }) {
+      machine?.resume(former, at: now)
+    }
     thread.note(self, rests: machine?.rests == true)
   }
 
@@ -32,13 +36,17 @@ extension SourceSubscription where Machine == PollMachine {
   }
 
   /// Takes the result of a fetch, and then gives its event.
-  func conclude(_ answer: PollMachine.Answer, event: (Validators?, BodyDigest?) -> EventBatch) {
-    let news = machine?.receive(answer, at: now)
+  func conclude(
+    _ answer: PollMachine.Answer, pause: RequestPause? = nil, event: (Validators?, BodyDigest?) -> EventBatch
+  ) {
+    let news = machine?.receive(answer, at: now, pauses: pause != nil)
     report(news)
+    if let pause {
+      report(machine?.pause(for: pause.duration, at: now, pause.sentence))
+    }
     if case .failed = answer {} else { context.succeeded() }
-    let asksForRest = if case .failed(let failure) = answer { failure.retryAfter != nil } else { false }
-    thread.note(self, rests: asksForRest)
-    if let handover = context.handover, let machine { handover.changed(machine.schedule) }
+    thread.note(self, rests: machine?.rests == true)
+    if let machine { changed(machine.schedule) }
     if case .event(let validators, let digest, _) = answer { give(event(validators, digest)) }
     advance()
   }

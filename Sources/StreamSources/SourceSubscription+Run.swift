@@ -15,7 +15,11 @@ extension SourceMemory where Machine == RestartMachine {
 extension SourceSubscription where Machine == RestartMachine {
   /// Continues the schedule of the last subscription, or of another process.
   func continueSchedule() {
-    if let handover = context.handover { machine?.resume(handover.former(), at: now) }
+    let stored = context.handover == nil && machine?.rests == false ? storedRest : nil
+    if let stored { report(machine?.waits(stored.sentence)) }
+    if let former = context.handover?.former() ?? stored.map({ SourceSchedule(rest: now + $0.duration) }) {
+      machine?.resume(former, at: now)
+    }
     thread.note(self, rests: machine?.rests == true)
   }
 
@@ -32,7 +36,7 @@ extension SourceSubscription where Machine == RestartMachine {
   func conclude(_ failure: SourceFailure?) {
     report(machine?.ended(failure, at: now))
     thread.note(self, rests: failure?.retryAfter != nil || machine?.rests == true)
-    if let handover = context.handover, let machine { handover.changed(machine.schedule) }
+    if let machine { changed(machine.schedule) }
     advance()
   }
 }

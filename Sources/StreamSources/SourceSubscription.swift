@@ -172,6 +172,21 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
   }
 }
 
+extension SourceSubscription {
+  /// A pause that the upstream has asked a former process for; nil: there is none.
+  var storedRest: RequestPause? {
+    context.name.flatMap { thread.pauses.rest(of: "stream \($0)") }.map {
+      RequestPause(duration: $0, reason: "the upstream has asked for it before the restart")
+    }
+  }
+
+  /// Passes the schedule on to another process.
+  func changed(_ schedule: SourceSchedule) {
+    if let name = context.name { thread.pauses.note(schedule.rest.map { $0 - now }, of: "stream \(name)") }
+    context.handover?.changed(schedule)
+  }
+}
+
 extension SourceSubscription where Machine: RunMachine {
   /// Whether a batch may be delivered now.
   var isWanted: Bool { machine?.isWanted == true }

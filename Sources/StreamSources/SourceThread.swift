@@ -30,6 +30,8 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   /// Whether the thread has stopped: nothing begins any more.
   private(set) var isStopped = false
   private var transfersPerHost: Int
+  /// The pauses that upstreams have asked for.
+  private(set) var pauses = PauseBook()
   /// nil: programs may outlive a kill of this process.
   let programGuard: ProgramGuard?
   /// For the standard error of all programs.
@@ -62,6 +64,11 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
     try loop.start()
   }
 
+  /// Continues the pauses of the former process. Called before there are sources.
+  public func keepPauses(in store: PauseStore) {
+    loop.execute { [self] in pauses = PauseBook(store) }
+  }
+
   /// Sets the maximum number of transfers per host, at least 1. Transfers above it continue to their end.
   public func setTransfersPerHost(_ count: Int) {
     precondition(count > 0, "transfers per host must be at least 1, not \(count)")
@@ -76,6 +83,7 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   public func endRests() {
     loop.execute { [self] in
       endedRests += 1
+      pauses.clear()
       client?.endRests()
       let sources = resting.values
       resting = [:]
@@ -141,7 +149,7 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   /// out of memory.
   var httpClient: HTTPClient? {
     loop.assertOnLoop()
-    if client == nil, !isStopped { client = HTTPClient(on: loop, transfersPerHost: transfersPerHost) }
+    if client == nil, !isStopped { client = HTTPClient(on: loop, transfersPerHost: transfersPerHost, pauses) }
     return client
   }
 }

@@ -118,9 +118,11 @@ struct FeedEntries {
   }
 
   private func wait(_ note: FailureNotes.Note, _ reason: String) -> Journal.Entry {
-    switch note {
-    case .began: entry(.sourceWaiting, .notice, "source waits: \(reason)")
-    case .repeated: entry(.sourceWaiting, .debug, "source waits: \(reason)")
+    // Some reasons are the whole sentence.
+    let text = reason.hasPrefix("waits ") ? "source \(reason)" : "source waits: \(reason)"
+    return switch note {
+    case .began: entry(.sourceWaiting, .notice, text)
+    case .repeated: entry(.sourceWaiting, .debug, text)
     case .many(let count, let last):
       entry(.sourceWaiting, .notice, "source waited \(times(count)) in the last minute, last: \(last)")
     case .ended: entry(.sourceWaiting, .info, "source resumed")

@@ -53,6 +53,7 @@ final class RunningStreams: @unchecked Sendable {
   ) {
     (self.server, self.sources, self.journal, self.logs, self.fleet) = (server, sources, journal, logs, fleet)
     files = StateFiles(in: logs.folderPath)
+    sources.keepPauses(in: files.pauses)
   }
 
   /// The number of the service manager's descriptors that are logs. Thread-safe.

@@ -31,6 +31,19 @@ struct StateFiles: Sendable {
   /// Returns when all files are written.
   func flush() { queue.sync {} }
 
+  /// The times before which upstreams want no request, in lines `MILLISECONDS NAME`.
+  var pauses: PauseStore {
+    PauseStore(load: {
+      let lines = String(decoding: content(of: "pauses") ?? [], as: UTF8.self).split(separator: "\n").prefix(1 << 16)
+      return lines.reduce(into: [:]) { pauses, line in
+        let words = line.split(separator: " ", maxSplits: 1)
+        if words.count == 2, let end = Int(words[0]) { pauses[String(words[1])] = end }
+      }
+    }) { pauses in
+      write(Array(pauses.map { "\($0.value) \($0.key)\n" }.sorted().joined().utf8), to: "pauses")
+    }
+  }
+
   /// The refresh tokens that servers have replaced.
   var tokens: TokenStore {
     TokenStore(load: { content(of: $0) }, save: { write($1, to: $0, completed: $2) })

@@ -295,10 +295,11 @@ import Testing
       let query = retry.replacing(" ", with: "%20")
       poll("/status/\(key)?code=429&retry=\(query)", on: thread).subscribe(taker)
       await letTicksPass(100, on: thread)
-      guard case .failing("HTTP 429 Too Many Requests", attempt: 1, let delay) = reports.withLock({ $0.first }) else {
+      guard case .failing(let sentence, attempt: 1, let delay) = reports.withLock({ $0.first }) else {
         Issue.record("not reported")
         return
       }
+      #expect(sentence.hasPrefix("HTTP 429 Too Many Requests (Retry-After: "))
       let asked = retry == "3600" ? Duration.seconds(3600) : .seconds(86_400)  // a day at most
       #expect(delay >= asked && delay < asked + .seconds(1))
       let seen = try upstream.count(key)

@@ -102,4 +102,26 @@ private struct Bench {
     bench.budget.rest(until: .seconds(20))
     #expect(bench.next(at: .seconds(10)) == "until 20.0 seconds")
   }
+
+  @Test func aRateLimitHoldsTheMembersOfItsAccountAlone() {
+    var bench = Bench(places: 2)
+    bench.budget.rest(until: .seconds(9), of: "a")
+    bench.budget.rest(until: .seconds(5), of: "a")
+    for (number, account) in [(0, "a"), (1, "b"), (2, "a"), (3, "b")] {
+      bench.budget.join(bench.members[number], of: account)
+    }
+    #expect(bench.next(at: .seconds(8)) == "1 3")
+    bench.budget.free()
+    bench.budget.free()
+    #expect(bench.next(at: .seconds(8)) == "until 9.0 seconds")
+    bench.budget.rest(until: .seconds(12))
+    #expect(bench.next(at: .seconds(10)) == "until 12.0 seconds")
+    #expect(bench.next(at: .seconds(12)) == "0 2")
+    bench.budget.rest(until: .seconds(99), of: "a")
+    #expect(!bench.budget.isEmpty, "the limit must be remembered")
+    bench.budget.endRest()
+    bench.join(4)
+    bench.budget.free()
+    #expect(bench.next(at: .seconds(12)) == "4")
+  }
 }

@@ -13,9 +13,12 @@ private struct Bench {
   var now = Duration.seconds(1000)
   let every: Duration
 
-  init(every: Duration = .seconds(10), retry: Backoff = Backoff(), phaseKey: String = "a", seed: UInt64 = 1) {
+  init(
+    every: Duration = .seconds(10), most: Duration? = nil, retry: Backoff = Backoff(), phaseKey: String = "a",
+    seed: UInt64 = 1
+  ) {
     self.every = every
-    machine = PollMachine(every: every, retry: retry, phaseKey: phaseKey, seed: seed)
+    machine = PollMachine(every: every, most: most, retry: retry, phaseKey: phaseKey, seed: seed)
   }
 
   mutating func next() -> PollMachine.Action { machine.next(at: now) }
@@ -93,6 +96,42 @@ private struct Bench {
     other.machine.request(.max(1))
     other.machine.resume(SourceSchedule(rest: .seconds(1_000_000_000)), at: other.now)
     #expect(try other.wait() == .seconds(24 * 3600))
+  }
+
+  @Test func theIntervalDoublesWithoutNews() throws {
+    var bench = Bench(every: .seconds(5), most: .seconds(60))
+    bench.machine.request(.unlimited)
+    bench.fetch()
+    for (answer, expected) in [
+      (PollMachine.Answer.nothing, 10.0), (.repeated(tag), 20), (.unchanged, 40), (.nothing, 60), (.nothing, 60),
+      (.event(tag), 5), (.unchanged, 10), (.failed(SourceFailure("down")), 10), (.unchanged, 20),
+    ] {
+      try bench.wait()
+      guard case .fetch = bench.next() else { throw NothingIsDue() }
+      _ = bench.receive(answer)
+      guard let slot = bench.machine.schedule.slot else { continue }
+      let interval = slot - bench.now
+      #expect(interval > .seconds(expected - 3.1) && interval <= .seconds(expected), "\(answer) \(interval)")
+    }
+  }
+
+  @Test func aPauseOfTheUpstreamMovesTheNextFetch() throws {
+    var bench = Bench(every: .seconds(10))
+    bench.machine.request(.unlimited)
+    bench.fetch()
+    #expect(bench.machine.pause(for: .seconds(1), at: bench.now, "a") == nil, "the interval is longer")
+    #expect(bench.machine.pause(for: .seconds(60), at: bench.now, "b") == .waiting("b"))
+    let refusal = bench.machine.refresh(at: bench.now)
+    #expect(bench.machine.rests && refusal == .resting(.seconds(60)))
+    #expect(try bench.wait() >= .seconds(60))
+    // A source that waits after each answer goes on waiting.
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.machine.receive(.event(nil), at: bench.now, pauses: true) == nil)
+    #expect(bench.machine.pause(for: .seconds(1_000_000), at: bench.now, "c") == .waiting("c"))
+    #expect(bench.machine.schedule.rest == bench.now + .seconds(86400))
+    bench.machine.endRest(at: bench.now)
+    #expect(bench.next() == .fetch(nil))
+    #expect(bench.machine.receive(.event(nil), at: bench.now) == .recovered(afterFailures: 0))
   }
 
   @Test func aQueuedFetchRecoversWithItsResult() {

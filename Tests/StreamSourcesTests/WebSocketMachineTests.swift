@@ -216,7 +216,7 @@ import Testing
     #expect(sent(&machine) == masked(1, Array("beat".utf8)))
     frame(10, []).withUnsafeBytes { machine.receive($0, at: .seconds(6)) }  // no message
     #expect(try machine.read(into: &events, at: .seconds(6)))
-    let idle = Ending(code: 1000, failure: SourceFailure("no message within 8000 ms"))
+    let idle = Ending(code: 1000, failure: SourceFailure("no message within 8 s"))
     #expect(throws: idle) { try machine.next(at: .seconds(8)) }
     text("a").withUnsafeBytes { machine.receive($0, at: .seconds(8)) }
     #expect(try machine.read(into: &events, at: .seconds(8)))

@@ -179,7 +179,11 @@ import Testing
       source("times=1000&code=429&retry=3600", at: upstream.url("/status/\(key)"), on: thread).subscribe(taker)
       try await until { !reports.withLock { $0.isEmpty } }
       let pause: Duration? = reports.withLock {
-        if case .failing("HTTP 429 Too Many Requests", 1, let pause)? = $0.first { pause } else { nil }
+        if case .failing("HTTP 429 Too Many Requests (Retry-After: 1 h)", 1, let pause)? = $0.first {
+          pause
+        } else {
+          nil
+        }
       }
       #expect(pause.map { $0 >= .seconds(3600) } == true)
       taker.cancel()

@@ -120,6 +120,21 @@ public final class Upstream: Sendable {
     try JSONDecoder().decode(Told.self, from: Data(text("/told/\(key)").utf8))
   }
 
+  /// How the clients of an upstream with limits listen.
+  public struct Listened: Decodable, Sendable {
+    /// The number of requests.
+    public let requests: Int
+    /// The number of requests before the time that the upstream had said.
+    public let early: Int
+    /// The number of requests above the limit.
+    public let over: Int
+  }
+
+  /// How the clients of that key listen.
+  public func listened(_ key: String) throws -> Listened {
+    try JSONDecoder().decode(Listened.self, from: Data(text("/listened/\(key)").utf8))
+  }
+
   /// What an OAuth2 server has granted.
   public struct Granted: Decodable, Sendable {
     /// The number of requests for a token, and of those that were refused.

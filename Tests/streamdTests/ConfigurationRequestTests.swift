@@ -66,6 +66,35 @@ struct ConfigurationRequestTests {
         ])
   }
 
+  @Test func anIntervalMayGrow() throws {
+    let section = try http("obey_max_age = true", every: "every = { min = \"5s\", max = \"10m\" }").section
+    #expect(section.fetching == .poll(every: .seconds(5), max: .seconds(600)) && section.obeyMaxAge)
+    for (every, sentence) in [
+      ("{ min = \"5s\" }", "every: expected max, such as max = \"1m\", got none"),
+      ("{ min = \"5s\", max = \"4s\" }", "every.max: expected at least min, got \"4s\""),
+      ("{ min = \"5s\", max = 7 }", "every.max: expected a duration such as \"30s\", got 7"),
+      ("{ min = \"5s\", max = \"5s\", mean = 1 }", "every.mean: unknown key; expected one of: max, min"),
+    ] { #expect(errors("", every: "every = \(every)") == ["test.toml:3: streams.s.http.\(sentence)"]) }
+    #expect(
+      errors("obey_max_age = true", every: "stream = \"sse\"") == [
+        "test.toml:4: streams.s.http.obey_max_age: expected obey_max_age only with every"
+      ])
+  }
+
+  @Test func streamsWithTheSameCredentialsHaveOneAccount() throws {
+    let account = try http("query = { a = \"1\" }").request.account
+    #expect(
+      try account
+        == http("query = { a = \"2\" }, headers = { X-A = \"b\" }".replacing("}, ", with: "}\n")).request.account)
+    for other in [
+      "bearer = { credential = \"nonsense\" }", "headers = { X-Key = { credential = \"nonsense\" } }",
+      "headers = { authorization = \"a\" }", "query = { key = { credential = \"nonsense\" } }",
+    ] {
+      let request = try http(other).request
+      #expect(request.account != account && request.account?.contains("s3cret") == false)
+    }
+  }
+
   @Test func aCursorHasAnOriginAndAPlace() throws {
     let telegram = try http(
       "cursor = { from = \".result[-1].update_id\", add = 1, in = \"query.offset\", start = 7, pages = 10 }"

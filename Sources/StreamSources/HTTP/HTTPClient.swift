@@ -18,6 +18,7 @@ import StreamRuntime
 
   let loop: EventLoop
   private var transfersPerHost: Int
+  private let pauses: PauseBook
   private let multi: UnsafeMutableRawPointer
   private var activities: [UnsafeMutableRawPointer: any Activity] = unsafe [:]
   private var hosts: [UpstreamHost.Name: UpstreamHost] = [:]
@@ -53,12 +54,12 @@ import StreamRuntime
 
   /// Returns nil when there is not enough memory.
   /// - Parameter transfersPerHost: concurrent transfers to one host; at least 1.
-  init?(on loop: EventLoop, transfersPerHost: Int) {
+  init?(on loop: EventLoop, transfersPerHost: Int, _ pauses: PauseBook = PauseBook()) {
     guard let idle = try? QuietSockets() else { return nil }
     idleConnections = idle
     guard Self.isInitialised, let multi = unsafe curl_multi_init() else { return nil }
     self.loop = loop
-    self.transfersPerHost = transfersPerHost
+    (self.transfersPerHost, self.pauses) = (transfersPerHost, pauses)
     unsafe self.multi = unsafe multi
     let box = unsafe Unmanaged.passUnretained(self).toOpaque()
     unsafe curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, Self.idleConnectionLimit)
@@ -129,7 +130,7 @@ import StreamRuntime
     loop.assertOnLoop()
     if let host = hosts[name] { return host }
     if hosts.count >= Self.knownHostLimit { hosts = hosts.filter { !$0.value.isEmpty } }
-    let host = UpstreamHost(name, places: transfersPerHost, on: loop) { [weak self] host in
+    let host = UpstreamHost(name, places: transfersPerHost, on: loop, pauses) { [weak self] host in
       if self?.hosts[host.name] === host { self?.hosts[host.name] = nil }
     }
     hosts[name] = host

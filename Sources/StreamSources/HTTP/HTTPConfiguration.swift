@@ -14,6 +14,10 @@ public struct HTTPConfiguration: Sendable, Equatable {
   public var url: String
   /// What stands for the URL in stored positions; nil: the URL itself, which is no secret then.
   package var urlName: String?
+  /// Identifies the credentials in what is stored, and has none of them; nil: nothing is stored of their rate limits.
+  package var account: String?
+  /// Whether a poll waits for the end of an answer's `max-age` (Cache-Control).
+  public var obeysMaximumAge = false
   /// The method. Requests are conditional with GET only.
   public var method = HTTPMethod.get
   /// Not with GET.
@@ -112,10 +116,19 @@ public struct HTTPConfiguration: Sendable, Equatable {
   /// - Throws: the first of `problems`.
   func request(_ validators: Validators?) throws(SourceFailure) -> UpstreamRequest {
     if let problem = problems.first { throw SourceFailure(problem) }
-    return UpstreamRequest(
+    var request = UpstreamRequest(
       url: try HTTPURL(url, adding: query), method: method, body: body, isIdempotent: isIdempotent, headers: headers,
       bearer: bearer, login: login, validators: validators, unixSocket: unixSocket, route: route, trust: trust,
       timeout: timeout, redirects: redirects, userAgent: userAgent)
+    (request.account, request.obeysMaximumAge) = (account ?? credentials, obeysMaximumAge)
+    return request
+  }
+
+  /// A text that is equal for equal credentials, in this process alone.
+  private var credentials: String {
+    let parts = [bearer ?? "", login?.user ?? "", login?.password ?? "", oauth2?.name ?? ""]
+    let logins = headers.filter { ["authorization", "cookie"].contains($0.name.lowercased()) }.map(\.value)
+    return "\(BodyDigest(parts: parts + logins).value)"
   }
 
   /// RFC 9110, 5.6.2.

@@ -10,23 +10,24 @@ import StreamRuntime
 /// fetches only what differs from the page that it names.
 public struct HTTPPoll: SourceDriver {
   fileprivate let configuration: HTTPConfiguration
-  private let every: Duration
+  private let (every, most): (Duration, Duration?)
   fileprivate let isJSON: Bool
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
+  ///   - most: after each answer without news the time doubles up to this one; news end that. nil: the time stays.
   ///   - isJSON: whether the page must be JSON: an empty page, which is not, is then a failure. Otherwise it is no
   ///     event.
-  public init(_ configuration: HTTPConfiguration, every: Duration, isJSON: Bool = false) {
+  public init(_ configuration: HTTPConfiguration, every: Duration, most: Duration? = nil, isJSON: Bool = false) {
     precondition(every > .zero, "an interval must be greater than zero, it is \(every)")
-    (self.configuration, self.every, self.isJSON) = (configuration, every, isJSON)
+    (self.configuration, self.every, self.most, self.isJSON) = (configuration, every, most, isJSON)
   }
 
   /// Makes the subscriptions of one source.
   public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
     let memory = Memory {
       PollMachine(
-        every: every, retry: configuration.retry, phaseKey: context.name ?? configuration.url,
+        every: every, most: most, retry: configuration.retry, phaseKey: context.name ?? configuration.url,
         seed: UInt64.random(in: 0...UInt64.max), isIdempotent: configuration.isIdempotent,
         pages: configuration.cursor?.pages ?? 1)
     }
@@ -59,6 +60,8 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
   /// Whether the last page was not in the charset that it declared.
   private var isGarbled = false
   private var head: UpstreamResponse?
+  /// The pause that the response has asked for.
+  private var pause: RequestPause?
 
   init(
     _ driver: HTTPPoll, _ context: SourceContext, _ memory: HTTPPoll.Memory,
@@ -137,10 +140,10 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   private func receive(_ answer: PollMachine.Answer) {
     transfer = nil
-    let bytes = body
-    (body, charset, hasBody, head) = ([], nil, false, nil)
+    let (bytes, pause) = (body, pause)
+    (body, charset, hasBody, head, self.pause) = ([], nil, false, nil, nil)
     guard isLive else { return }
-    conclude(answer) { validators, digest in
+    conclude(answer, pause: pause) { validators, digest in
       var events: EventBatch = [bytes]
       events.checkpoint = checkpoint(validators, digest)
       return events
@@ -151,6 +154,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     note(head.status)
+    pause = head.pause
     guard head.isContent else { return .discard }
     let length = head.contentLength ?? 0
     guard length <= driver.configuration.maximumBodyBytes else { return .refuse(tooLarge) }

@@ -167,7 +167,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       let silence = isPaused ? .zero : now - heardAt
       guard silence >= limit else { return awaitSilence(of: limit, after: limit - silence) }
       transfer?.cancel()
-      ended(SourceFailure("no data within \(limit.wholeMilliseconds) ms"))
+      ended(SourceFailure("no data within \(limit.inWords)"))
     }
   }
 

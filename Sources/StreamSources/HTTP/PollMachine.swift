@@ -39,7 +39,9 @@ struct PollMachine: TransferMachine, RunMachine {
     case halted  // can become: idle
   }
 
-  private let every: Duration
+  /// The present interval, which grows from `least` to `most` while there are no news.
+  private var every: Duration
+  private let (least, most): (Duration, Duration)
   private let retry: Backoff
   private let isIdempotent: Bool
   /// Maximum fetches in a row, and the number of those since the last tick.
@@ -74,10 +76,13 @@ struct PollMachine: TransferMachine, RunMachine {
   ///   - seed: the seed for jitter.
   ///   - isIdempotent: whether a fetch is repeated on which the upstream may have acted.
   ///   - pages: maximum fetches that follow one another at once.
+  ///   - most: the longest interval; nil: it does not grow.
   init(
-    every: Duration, retry: Backoff, phaseKey: String, seed: UInt64, isIdempotent: Bool = true, pages: Int = 1
+    every: Duration, most: Duration? = nil, retry: Backoff, phaseKey: String, seed: UInt64, isIdempotent: Bool = true,
+    pages: Int = 1
   ) {
-    (self.every, self.retry, self.isIdempotent, self.pages) = (every, retry, isIdempotent, pages)
+    (self.every, least, self.most) = (every, every, max(every, most ?? every))
+    (self.retry, self.isIdempotent, self.pages) = (retry, isIdempotent, pages)
     var hash = SplitMix(seed: phaseKey)
     phaseFraction = hash.fraction()
     random = SplitMix(seed: seed)
@@ -119,7 +124,7 @@ struct PollMachine: TransferMachine, RunMachine {
   mutating func resume(_ schedule: SourceSchedule, at now: Duration) {
     var due = now
     if let slot = schedule.slot, slot > now {
-      due = min(slot, now + every)
+      due = min(slot, now + most)
       tick = due
       due += jitter()
     }
@@ -197,8 +202,9 @@ struct PollMachine: TransferMachine, RunMachine {
   }
 
   /// Takes the result of the fetch.
+  /// - Parameter pauses: whether `pause` follows with a pause that the upstream asks for.
   /// - Returns: the report for the operator.
-  mutating func receive(_ answer: Answer, at now: Duration) -> SourceReport? {
+  mutating func receive(_ answer: Answer, at now: Duration, pauses: Bool = false) -> SourceReport? {
     let sent = sentValidators
     var isPage = false
     switch answer {
@@ -211,14 +217,26 @@ struct PollMachine: TransferMachine, RunMachine {
     case .repeated(let validators): self.validators = validators
     case .unchanged, .nothing: break
     }
+    if case .event = answer { every = least } else { every = min(every * 2, most) }
     if isBare { refusals += 1 } else if sent != nil { refusals = 0 }
     isBare = false
     restEnd = nil
     page = isPage ? page + 1 : 0
     if !isPage { tick = tickAfter(now) }
     phase = .idle(due: isPage ? now : tick + jitter())
-    defer { (failures, hasWaited) = (0, false) }
-    return failures == 0 && !hasWaited ? nil : .recovered(afterFailures: failures)
+    // A source that waits after each answer goes on waiting.
+    let isNews = failures > 0 || hasWaited && !pauses
+    defer { (failures, hasWaited) = (0, hasWaited && !isNews) }
+    return isNews ? .recovered(afterFailures: failures) : nil
+  }
+
+  /// The upstream allows no request for this time.
+  /// - Returns: the report for the operator, with that reason; nil: none was due before.
+  mutating func pause(for time: Duration, at now: Duration, _ reason: @autoclosure () -> String) -> SourceReport? {
+    let end = now + min(time, UpstreamHost.longestRest)
+    guard case .idle(let due) = phase, end > due else { return nil }
+    (restEnd, phase) = (end, .idle(due: end + jitter()))
+    return waits(reason())
   }
 
   private mutating func fail(_ failure: SourceFailure, at now: Duration) -> SourceReport {

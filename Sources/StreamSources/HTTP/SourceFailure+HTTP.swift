@@ -1,5 +1,6 @@
 import CCurl
 import Glibc
+import StreamRuntime
 
 extension SourceFailure {
   static let malformedURL = SourceFailure("not a valid URL")
@@ -9,12 +10,14 @@ extension SourceFailure {
 
   /// A streaming response did not begin in time.
   static func noAnswer(from place: String, within timeout: Duration) -> SourceFailure {
-    SourceFailure("no response from \(place) within \(seconds(timeout)) s")
+    SourceFailure("no response from \(place) within \(timeout.inWords)")
   }
 
   /// A response with an unexpected status. The phrase is ours: the server's own text does not belong in the journal.
   static func status(_ status: Int, retryAfter: Duration?) -> SourceFailure {
-    var failure = SourceFailure("HTTP \(status)" + (phrases[status].map { " " + $0 } ?? ""), retryAfter: retryAfter)
+    let phrase = phrases[status].map { " " + $0 } ?? ""
+    let pause = retryAfter.map { $0 > .zero ? " (Retry-After: \($0.inWords))" : "" } ?? ""
+    var failure = SourceFailure("HTTP \(status)\(phrase)\(pause)", retryAfter: retryAfter)
     failure.status = status
     return failure
   }
@@ -53,7 +56,7 @@ extension SourceFailure {
     case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY: return SourceFailure("\(place) did not reply with HTTP")
     case CURLE_PROXY: return SourceFailure("\(named(proxy)) rejected the request")
     case CURLE_OPERATION_TIMEDOUT:
-      let within = request.timeout.map { " within \(seconds($0)) s" } ?? ""
+      let within = request.timeout.map { " within \($0.inWords)" } ?? ""
       return SourceFailure("no complete response from \(place)\(within)")
     case CURLE_PARTIAL_FILE, CURLE_GOT_NOTHING, CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_HTTP2_STREAM:
       // In TLS 1.3 a server that refuses the client's certificate reports it only after the request.
@@ -118,12 +121,6 @@ extension SourceFailure {
   /// Named only if the configuration sets it. libcurl reads the environment's proxy itself.
   private static func named(_ proxy: HTTPProxy?) -> String {
     "the proxy" + (proxy.map { " " + $0.authority } ?? "")
-  }
-
-  /// `10`, `0.25`.
-  private static func seconds(_ duration: Duration) -> String {
-    let (whole, rest) = duration.wholeMilliseconds.quotientAndRemainder(dividingBy: 1000)
-    return rest == 0 ? "\(whole)" : "\(Double(whole) + Double(rest) / 1000)"
   }
 
   private static func reason(of code: CURLcode) -> String { unsafe String(cString: curl_easy_strerror(code)) }

@@ -45,24 +45,24 @@ import StreamRuntime
   }
 
   /// As it is sent at the current hop.
-  private var request: UpstreamRequest
+  private(set) var request: UpstreamRequest
   private weak var client: HTTPClient?
   private var handler: (any Handler)?
   private let progress: (SourceProgress) -> Void
   /// When its turn had come.
   private var began = ContinuousClock.now
-  private var easy: UnsafeMutableRawPointer?
+  private(set) var easy: UnsafeMutableRawPointer?
   private var headerList: UnsafeMutablePointer<curl_slist>?
   private var connectionList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
-  private var hop: HTTPURL
+  private(set) var hop: HTTPURL
   /// The cookies that other origins than the hop's have set, in libcurl's format. They live as long as this transfer,
   /// and return to their own origin only.
   private var cookies: [HTTPURL.Origin: [[CChar]]] = [:]
   private var redirects = 0
   /// Whether a redirect leads to the result of a request with another method.
   private var hasActed = false
-  private var queuePlace = QueuePlace.nowhere
+  private(set) var queuePlace = QueuePlace.nowhere
   /// Whether its turn has come: its request may have been sent.
   private(set) var hasBegun = false
   private var waitNotice: TimerID?
@@ -74,7 +74,7 @@ import StreamRuntime
   private var headTimer: TimerID?
 
   /// Its place in the queue of the hop's host.
-  private enum QueuePlace {
+  enum QueuePlace {
     case nowhere  // can become: inLine
     case inLine(UpstreamHost)  // can become: withPlace, nowhere
     case withPlace(UpstreamHost)  // can become: nowhere
@@ -170,7 +170,7 @@ import StreamRuntime
     }
     let host = client.host(named: name)
     queuePlace = .inLine(host)
-    host.join(self)
+    host.join(self, of: account)
     if case .inLine = queuePlace { noteWaiting(after: Self.noteDelay) }
   }
 
@@ -313,7 +313,7 @@ import StreamRuntime
   private func noteWaiting(after delay: Duration) {
     waitNotice = client?.loop.schedule(after: delay) { [weak self] in
       guard let self, case .inLine(let host) = queuePlace else { return }
-      let reason = host.reasonToWait
+      let reason = host.reasonToWait(of: account)
       if reason != waitReason {
         waitReason = reason
         handler?.transferWaits(reason)
@@ -456,10 +456,11 @@ import StreamRuntime
     var head = UpstreamResponse(
       status: status, url: hop.string, contentLength: field("Content-Length").flatMap { Int($0.text) },
       contentType: field("Content-Type")?.text, entityTag: field("ETag"), lastModified: field("Last-Modified"),
-      retryAfter: retryAfter())
+      retryAfter: retryAfter)
+    head.pause = pause
     for name in request.wantedFields { head.answer[name] = fields(name).map(\.text) }
     self.head = head
-    if status >= 400, let rest = head.retryAfter, case .withPlace(let host) = queuePlace { host.rest(for: rest) }
+    notePauses(in: head)
     if [301, 302, 303, 307, 308].contains(status), let location = field("Location") {
       redirectsTo = location
       return request.offer == nil && !request.isEndless || endUnread()
@@ -560,7 +561,7 @@ import StreamRuntime
   }
 
   /// The first field of that name.
-  private func field(_ name: String, _ index: Int = 0) -> FieldValue? {
+  func field(_ name: String, _ index: Int = 0) -> FieldValue? {
     var found: UnsafeMutablePointer<curl_header>?
     // libcurl counts a response with 101 as one of those that precede the final one.
     let origins = UInt32(request.offer != nil ? CURLH_HEADER | CURLH_1XX : CURLH_HEADER)
@@ -573,25 +574,12 @@ import StreamRuntime
   }
 
   /// All fields of that name.
-  private func fields(_ name: String) -> [FieldValue] {
+  func fields(_ name: String) -> [FieldValue] {
     Array(
       sequence(state: 0) { index in
         defer { index += 1 }
         return self.field(name, index)
       })
-  }
-
-  private func retryAfter() -> Duration? {
-    guard let easy = unsafe easy, let text = field("Retry-After")?.text.utf8 else { return nil }
-    let digits = text.prefix { (0x30...0x39).contains($0) }
-    guard digits.isEmpty else {
-      // The digits of an RFC 3339 time, which no standard allows here, are the year.
-      return text.dropFirst(digits.count).first == UInt8(ascii: "-") ? nil : .seconds(Int64(Substring(digits)) ?? .max)
-    }
-    var seconds: curl_off_t = 0
-    // A date, converted to seconds from now.
-    unsafe curl_easy_get_offset(easy, CURLINFO_RETRY_AFTER, &seconds)
-    return .seconds(max(0, seconds))
   }
 }
 

@@ -23,15 +23,20 @@ final class UpstreamHost {
   private var budget: HostBudget<Transfer>
   private var timer: TimerID?
   private var restEnd = ""
+  /// The sentences on rate limits, by account.
+  private var limits: [String: String] = [:]
+  private let pauses: PauseBook
   /// Called when it has no transfers and no wait that must be remembered.
   private let becameIdle: (UpstreamHost) -> Void
 
   /// Maximum Retry-After; a server that asks for more is contacted after this time.
   static let longestRest = Duration.seconds(24 * 3600)
 
-  init(_ name: Name, places: Int, on loop: EventLoop, becameIdle: @escaping (UpstreamHost) -> Void) {
+  /// - Parameter pauses: those of the former process, in which this one's are noted.
+  init(_ name: Name, places: Int, on loop: EventLoop, _ pauses: PauseBook, becameIdle: @escaping (UpstreamHost) -> Void)
+  {
     self.name = name
-    self.loop = loop
+    (self.loop, self.pauses) = (loop, pauses)
     self.becameIdle = becameIdle
     budget = HostBudget(places: places)
   }
@@ -41,9 +46,13 @@ final class UpstreamHost {
   }
 
   /// Queues `transfer`; it begins in its turn, possibly before this returns. Not inside libcurl.
-  func join(_ transfer: Transfer) {
+  func join(_ transfer: Transfer, of account: String) {
     loop.assertOnLoop()
-    budget.join(transfer)
+    if let rest = pauses.rest(of: storedName()), now + rest > budget.restsUntil { hold(for: rest) }
+    if let rest = pauses.rest(of: storedName(account)), now + rest > budget.limit(of: account) {
+      hold(for: rest, of: account)
+    }
+    budget.join(transfer, of: account)
     settle()
   }
 
@@ -68,6 +77,21 @@ final class UpstreamHost {
 
   /// Lets no transfer begin for `duration`. May be called inside libcurl.
   func rest(for duration: Duration) {
+    hold(for: duration)
+    pauses.note(budget.restsUntil - now, of: storedName())
+  }
+
+  /// Lets no transfer of the account begin for `duration`. May be called inside libcurl.
+  func rest(for duration: Duration, of account: String) {
+    hold(for: duration, of: account)
+    pauses.note(budget.limit(of: account) - now, of: storedName(account))
+  }
+
+  private func storedName(_ account: String? = nil) -> String {
+    "host \(name.description)" + (account.map { " \($0)" } ?? "")
+  }
+
+  private func hold(for duration: Duration) {
     let duration = min(duration, Self.longestRest)
     let end = now + duration
     if end > budget.restsUntil {
@@ -78,17 +102,27 @@ final class UpstreamHost {
     wakeUp(at: budget.restsUntil)
   }
 
-  /// Ends the wait. Not inside libcurl: transfers may begin at once.
+  private func hold(for pause: Duration, of account: String) {
+    let end = now + min(pause, Self.longestRest)
+    if end > budget.limit(of: account) {
+      let pause = RequestPause(duration: pause, reason: "rate limit of \(name.description)")
+      limits[account] = pause.sentence(at: WallTime.now.milliseconds)
+    }
+    budget.rest(until: end, of: account)
+    wakeUp(at: end)
+  }
+
+  /// Ends the waits. Not inside libcurl: transfers may begin at once.
   func endRest() {
     budget.endRest()
     settle()
   }
 
-  /// Why the queued transfers wait, as a sentence.
-  var reasonToWait: String {
-    now < budget.restsUntil
-      ? "rate-limited by \(name.description) until \(restEnd) (Retry-After)"
-      : "\(name.description) has max_per_host transfers in flight, \(budget.places)"
+  /// Why the queued transfers of the account wait, as a sentence.
+  func reasonToWait(of account: String) -> String {
+    if now < budget.restsUntil { return "rate-limited by \(name.description) until \(restEnd) (Retry-After)" }
+    if now < budget.limit(of: account), let limit = limits[account] { return limit }
+    return "\(name.description) has max_per_host transfers in flight, \(budget.places)"
   }
 
   /// Whether no transfer occupies a place or waits for one.

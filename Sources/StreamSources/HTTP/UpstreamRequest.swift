@@ -53,6 +53,10 @@ struct UpstreamRequest: Equatable, Sendable {
   var positionField: HTTPHeader?
   /// The names of fields in the response that the owner reads.
   var wantedFields: [String] = []
+  /// Whether `UpstreamResponse.pause` is that of `max-age`, too.
+  var obeysMaximumAge = false
+  /// Identifies the credentials; a host's rate limits are for requests with the same ones.
+  var account = ""
   /// The Unix socket to connect to instead of the URL's host; redirects use it, too.
   var unixSocket: String?
   var route = HTTPRoute.environment
@@ -179,6 +183,8 @@ struct UpstreamResponse: Equatable, Sendable {
   let lastModified: FieldValue?
   /// From now on; a date in the past is 0.
   let retryAfter: Duration?
+  /// The pause before the next request of the same source; nil: there is none.
+  var pause: RequestPause?
   /// The fields of `UpstreamRequest.wantedFields`, by these names.
   var answer: [String: [String]] = [:]
 

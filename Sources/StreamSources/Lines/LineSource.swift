@@ -303,7 +303,7 @@ private final class LineSubscription: SourceSubscription<RestartMachine>, EventL
       guard now < unwantedSince + driver.restTime else { return ended(nil) }
       awake(at: unwantedSince + driver.restTime)
     } else if let limit = settings.idleTimeout {
-      guard now < heardAt + limit else { return ended(SourceFailure("no data within \(limit.wholeMilliseconds) ms")) }
+      guard now < heardAt + limit else { return ended(SourceFailure("no data within \(limit.inWords)")) }
       awake(at: heardAt + limit)
     }
   }

@@ -25,7 +25,7 @@ enum ProgramEnding: Equatable {
     case .exited(let status): "exited with status \(status)"
     case .signalled(let signal):
       unsafe "was terminated by \(sigabbrev_np(signal).map { unsafe "SIG" + String(cString: $0) } ?? "signal \(signal)")"
-    case .closedOutput(let grace): "closed its output and did not exit within \(grace.wholeMilliseconds) ms"
+    case .closedOutput(let grace): "closed its output and did not exit within \(grace.inWords)"
     case .unreadable(let error): "cannot be read: \(error)"
     case .unknown: "ended with an unknown status"
     }

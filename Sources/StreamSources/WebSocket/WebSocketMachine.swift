@@ -314,7 +314,7 @@ struct WebSocketMachine {
     }
     let idleDue = configuration.idleTimeout.map { messageAt + $0 }
     if let limit = configuration.idleTimeout, let idleDue, now >= idleDue {
-      throw Ending(code: 1000, failure: SourceFailure("no message within \(limit.wholeMilliseconds) ms"))
+      throw Ending(code: 1000, failure: SourceFailure("no message within \(limit.inWords)"))
     }
     if let due = conversation.due, now >= due { throw Ending(code: 1000, failure: conversation.lateness) }
     if now >= pingDue {

@@ -21,6 +21,7 @@ import zlib
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "Upstreams"))
 
 import certificates
+import limits
 import positions
 import proxy
 import scripted
@@ -55,7 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query))
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or "0"))
         with lock:
-            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told", "granted"):
+            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told", "granted", "listened"):
                 counts[key] += 1
                 peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
@@ -75,6 +76,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer_scripted(self, key, number, query):
         scripted.answer(self, key, number, query)
+
+    def answer_github(self, key, number, query):
+        limits.github(self, key, number, query)
+
+    def answer_listened(self, key, number, query):
+        limits.tell(self, key, number, query)
 
     def answer_token(self, key, number, query):
         tokens.token(self, key, number, query)

@@ -21,6 +21,8 @@ extension Configuration {
     var idempotent: Bool?
     var cursor: Cursor?
     var oauth2: OAuth2?
+    /// Whether a poll waits for the end of an answer's `max-age`.
+    var obeyMaxAge = false
     /// How responses are read. The initial value, before the key is read, permits `sse`.
     var fetching = Fetching.stream(.serverSentEvents, idleTimeout: nil)
     /// The time limit of one whole transfer; for a streaming response, of its head.
@@ -49,7 +51,8 @@ extension Configuration {
     /// How a response is read.
     enum Fetching: Sendable, Equatable {
       /// The response is one event, and is polled at intervals of 1 ms to 365 days.
-      case poll(every: Duration)
+      /// After each answer without news the interval doubles up to `max`; `nil`: it stays.
+      case poll(every: Duration, max: Duration? = nil)
       /// The response has any number of events, without end. It fails after `idleTimeout` without a byte; `nil`: no
       /// limit.
       case stream(HTTPStreamFormat, idleTimeout: Duration?)
@@ -141,13 +144,26 @@ extension Configuration.HTTP: SourceTable {
         table.addError(
           "expected every, such as every = \"30s\", or stream, got neither", lacking: ["every", "stream"])
       }
-      return table.value("every", .duration()).map { .poll(every: $0) }
+      return readInterval(table)
     }
     if table.holds("every") {
       table.addError("expected every or stream, got both")
-      _ = table.value("every", .duration())
+      _ = readInterval(table)
     }
     return format.map { .stream($0, idleTimeout: idleTimeout) }
+  }
+
+  /// A duration, or two.
+  private static func readInterval(_ table: ConfigurationTable) -> Configuration.HTTP.Fetching? {
+    guard case .table? = table.node("every")?.value else {
+      return table.value("every", .duration()).map { .poll(every: $0) }
+    }
+    return table.table("every") { table in
+      for key in ["min", "max"] { table.require(key, suchAs: "\(key) = \"1m\"") }
+      guard let least = table.value("min", .duration()), let most = table.value("max", .duration()) else { return nil }
+      if most < least { table.expected("at least min", at: "max") }
+      return .poll(every: least, max: most)
+    }
   }
 
   static func readURL(
@@ -214,7 +230,9 @@ extension Configuration.HTTP {
   var definition: [DefinitionField] {
     var fields: [DefinitionField] = [secretURL.map { ("http.url.credential", $0.name) } ?? ("http.url", url)]
     switch fetching {
-    case .poll(let every): fields.append(("http.every", every.definition))
+    case .poll(let every, let most):
+      fields.append(("http.every", every.definition))
+      if let most { fields.append(("http.every.max", most.definition)) }
     case .stream(let format, _): fields.append(("http.stream", format.rawValue))
     }
     if let end { fields.append(("http.end", end)) }
@@ -269,8 +287,8 @@ extension Configuration.HTTP {
   func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
     let request = request(of: stream)
     switch fetching {
-    case .poll(let every):
-      let poll = HTTPPoll(request, every: every, isJSON: pollsJSON(in: stream))
+    case .poll(let every, let most):
+      let poll = HTTPPoll(request, every: every, most: most, isJSON: pollsJSON(in: stream))
       return Source(poll, in: context.source).eraseToAnyPublisher()
     case .stream(let format, let idleTimeout):
       let stream = HTTPStream(

@@ -1,6 +1,8 @@
 import Events
 import StreamSources
 
+import func HTTP.sha256
+
 extension Configuration {
   /// The body of a request.
   enum Body: Sendable, Equatable {
@@ -52,6 +54,10 @@ extension Configuration.HTTP {
     .init(["body"], \.body) { $1 = readBody($0) ?? $1 },
     .init("content_type", \.contentType, .mediaType),
     .init("idempotent", \.idempotent, .flag),
+    .init("obey_max_age", \.obeyMaxAge, .flag),
+    .check { table, http in
+      if case .stream = http.fetching, table.holds("stream") { table.refuse(["obey_max_age"], onlyWith: "every") }
+    },
     .check { table, http in
       guard http.method == .get, !table.isFaulty("method") else { return http.checkContentType(table) }
       table.refuse(["body"], onlyWith: #"method = "POST", "PUT" or "QUERY""#, lacking: ["method"])
@@ -128,8 +134,21 @@ extension Configuration.HTTP {
     return fields + (cursor?.definition ?? []) + (oauth2?.definition ?? [])
   }
 
+  /// A digest of what identifies the account at the upstream: the names of credentials, and a login in plain text.
+  private var account: String {
+    let values = (headers + query).filter { named in
+      if case .secret = named.value { true } else { ["authorization", "cookie"].contains(named.name.lowercased()) }
+    }
+    let parts = [secretURL?.name ?? "", authorization.map { "\($0)" } ?? ""]
+    let fields = (values.definition("value") + (oauth2?.definition ?? [])).flatMap { [$0.key, $0.value] }
+    let text = (parts + fields).map { "\($0.utf8.count) \($0)" }.joined()
+    return sha256(Array(text.utf8)).prefix(8).reduce("") { $0 + String($1, radix: 36) + "." }
+  }
+
   /// Adds what is asked besides the URL.
   func addQuestion(to request: inout HTTPConfiguration, _ stream: Configuration.Stream) {
+    request.obeysMaximumAge = obeyMaxAge
+    request.account = account
     request.urlName = secretURL.map { "credential \($0.name)" }
     request.method = method
     request.body = body.map { HTTPBody($0.bytes, type: contentType, isSecret: $0.isSecret) }
