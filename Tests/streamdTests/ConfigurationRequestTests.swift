@@ -260,6 +260,7 @@ struct ConfigurationRequestTests {
       method = "POST"
       body = "s3cret"
       cursor = { header = "A", in = "query.a", start = "s3cret" }
+      oauth2 = { token_url = "https://id/t?key=s3cret", client_id = "me" }
       """
     var listing = ConfigurationListing()
     listing.add(try ConfigurationNode.parse(Array(text.utf8)), of: "f", isMain: false)

@@ -86,7 +86,7 @@ struct ConfigurationListing {
     if SourceKind.hides(keys) { return hidden }
     switch keys.last {
     case "user", "send": return hidden
-    case "url", "proxy":
+    case "url", "proxy", "token_url":
       let place = text.prefix { $0 != "?" && $0 != "#" }
       return place.count == text.count ? text : "\(place)?\(hidden)"
     default: return text
