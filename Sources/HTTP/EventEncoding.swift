@@ -2,7 +2,8 @@
 public struct EventHead: Equatable, Sendable {
   /// The event's id; nil for a server-sent event that has none, such as `gap` and `end`.
   public var id: UInt64?
-  /// For server-sent events instead of `id`: the positions in all streams of the response.
+  /// For server-sent events instead of `id`: the positions in all streams of the response, or a time for a pattern of
+  /// streams, which envelopes contain, too; empty: there is none yet.
   public var position: String?
   /// The stream's name if a response has several, or the type of a server-sent event.
   public var name: String?
@@ -241,7 +242,9 @@ public struct EventEncoding: Equatable, Sendable {
   private func writePrefix(_ head: EventHead, to writer: inout ByteWriter) {
     switch format {
     case .serverSentEvents:
-      if let position = head.position {
+      if let position = head.position, position.isEmpty {
+        // The client keeps the position that it has.
+      } else if let position = head.position {
         writer.append("id: ")
         writer.append(singleLine: position)
         writer.append(.lineFeed)
@@ -288,6 +291,10 @@ public struct EventEncoding: Equatable, Sendable {
     }
     writer.append("\"id\":")
     if let id = head.id { writer.append(decimal: id) } else { writer.append("null") }
+    if format != .serverSentEvents, let position = head.position {
+      writer.append(",\"position\":")
+      writer.append(position.isEmpty ? "null" : position)
+    }
     writer.append(",\"time\":\"")
     CivilTime(secondsSinceEpoch: head.microsecondsSinceEpoch / 1_000_000)
       .writeRFC3339(microseconds: head.microsecondsSinceEpoch % 1_000_000, to: &writer)

@@ -130,6 +130,9 @@ extension ConnectionMachine {
     Frame.lease(timeToLive: timeToLive, count: leaseCount, metadata: nil).encode(into: &output)
   }
 
+  /// Adds a PAYLOAD that the caller has encoded, of a live request.
+  package mutating func append(_ frame: [UInt8]) { output += frame }
+
   /// Closes the connection with an ERROR on stream 0 as its last output. There is no event, because the caller decided.
   public mutating func close(_ code: ErrorCode, _ message: String) {
     guard phase != .closed else { return }

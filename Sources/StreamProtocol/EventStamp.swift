@@ -11,6 +11,8 @@ package struct EventStamp: Equatable, Sendable {
   package static let byteCount = 16
   /// The size of the count of missed events, which only the first event after a gap has, and of events left out.
   package static let gapByteCount = 8
+  /// The size of the position and the length before a name.
+  package static let namePrefixByteCount = 9
   /// The count if it is unknown.
   package static let unknownCount = UInt64.max
 
@@ -22,15 +24,37 @@ package struct EventStamp: Equatable, Sendable {
   /// Events that the filter has left out since the previous payload.
   package let leftOutCount: UInt64
   package let kind: Kind
+  /// With a pattern, the position to resume from; 0: there is none yet.
+  package private(set) var position: UInt64 = 0
+  /// With a pattern, the stream's name; empty in a marker.
+  package private(set) var name: String?
 
   /// - Parameters:
   ///   - isFiltered: the subscription has a filter.
   ///   - hasKind: it has markers.
+  ///   - hasName: it has names.
   /// - Returns: nil for metadata of another length, which is not streamd's.
-  package init?(_ metadata: [UInt8], isFiltered: Bool = false, hasKind: Bool = false) {
-    let stamp = unsafe metadata.withUnsafeBytes { unsafe Self($0, isFiltered: isFiltered, hasKind: hasKind) }
+  package init?(_ metadata: [UInt8], isFiltered: Bool = false, hasKind: Bool = false, hasName: Bool = false) {
+    let stamp = unsafe metadata.withUnsafeBytes {
+      unsafe hasName
+        ? Self(named: $0, isFiltered: isFiltered, hasKind: hasKind)
+        : Self($0, isFiltered: isFiltered, hasKind: hasKind)
+    }
     guard let stamp else { return nil }
     self = stamp
+  }
+
+  /// The same of metadata in place, with a position and a name.
+  package init?(named metadata: UnsafeRawBufferPointer, isFiltered: Bool, hasKind: Bool) {
+    let count = Self.byteCount + (isFiltered ? 8 : 0) + Self.gapByteCount + (hasKind ? 1 : 0)
+    guard metadata.count >= count + Self.namePrefixByteCount,
+      Int(unsafe metadata[count + 8]) == metadata.count - count - Self.namePrefixByteCount,
+      let stamp = unsafe Self(
+        UnsafeRawBufferPointer(rebasing: metadata[..<count]), isFiltered: isFiltered, hasKind: hasKind)
+    else { return nil }
+    self = stamp
+    position = unsafe UInt64(bigEndian: metadata.loadUnaligned(fromByteOffset: count, as: UInt64.self))
+    name = unsafe String(decoding: metadata[(count + Self.namePrefixByteCount)...], as: UTF8.self)
   }
 
   /// The same of metadata in place, once for each event that a client receives.

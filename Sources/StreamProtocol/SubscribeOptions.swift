@@ -48,6 +48,9 @@ public struct SubscribeOptions: Equatable, Sendable {
   /// Whether a payload without data shows that the subscription is current: after the events that exist at its
   /// beginning, and every 10 s while there is nothing else. The payload costs one credit. Only together with ids.
   public var marker: Bool
+  /// For a pattern: whether each payload has the name of its stream, and the position to resume from. Then each has the number
+  /// of missing events, too, which is 0 as a rule. Only together with ids.
+  package var names = false
   /// For a request for one value: the key whose newest event is requested; see `EventKeyReader.keys(namedBy:)`.
   package var key: String?
   /// Whether a request for one value is for the stream's map, and one for a stream has the demand of its reader.
@@ -127,6 +130,7 @@ extension SubscribeOptions {
     if let onLag { members.append(#""on_lag":"\#(onLag.rawValue)""#) }
     if !ids { members.append(#""ids":false"#) } else if gaps { members.append(#""gaps":true"#) }
     if marker { members.append(#""marker":true"#) }
+    if names { members.append(#""names":true"#) }
     if map { members.append(#""map":true"#) }
     if let position { members.append(#""position":\#(position)"#) }
     if let key { members.append(#""key":\#(JSONScalar.quoted(key))"#) }
@@ -149,6 +153,7 @@ extension SubscribeOptions {
       try read(name, value)
     }
     guard ids || !marker else { throw Malformed("option \"marker\" requires ids") }
+    guard ids || !self.names else { throw Malformed("option \"names\" requires ids") }
     guard map || position == nil else { throw Malformed("option \"position\" requires \"map\"") }
     if map, let name = names.subtracting(Self.mapOptions).min() {
       throw Malformed("option \(JSONScalar.quoted(name)) is not for maps")
@@ -180,6 +185,7 @@ extension SubscribeOptions {
     case "ids": ids = try flag(name, value)
     case "gaps": gaps = try flag(name, value)
     case "marker": marker = try flag(name, value)
+    case "names": names = try flag(name, value)
     case "map": map = try flag(name, value)
     case "position":
       guard let number = EventFilter.Number(value), case .after(let id)? = Start(number: number.description) else {

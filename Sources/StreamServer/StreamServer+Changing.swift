@@ -184,6 +184,8 @@ extension Worker {
         member.connection.reapplyMap(to: member)
       }
       existingLane(of: stream)?.adapt()
+      // Clients may read it that could not before.
+      offer(stream, from: stream.log.read { storage, _ in storage.endPosition })
     }
     for connection in allConnections where connection.phase == .open { connection.speaker?.reapplyWriteAccess() }
   }

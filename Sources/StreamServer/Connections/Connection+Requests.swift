@@ -93,6 +93,16 @@ extension Connection {
     guard let named = worker.streams[name] else {
       throw Refusal(nil, absence(of: name))
     }
+    try checkRequests(of: name, adding: count)
+    guard let stream = view(of: named) else { throw Refusal(name, .tooManyViews(of: name)) }
+    return stream
+  }
+
+  /// Checks the limits of requests.
+  /// - Parameters:
+  ///   - name: of a stream, or a pattern.
+  ///   - count: as above.
+  func checkRequests(of name: String, adding count: Int) throws(Refusal) {
     let limit = worker.limits.requestsPerUser
     let others = share.account.requests.load(ordering: .relaxed) + held.uncounted(requestCount)
     guard others + count <= limit else {
@@ -113,8 +123,6 @@ extension Connection {
             .tooManyRequests, "the clients without credentials have \(most.partialValue) requests together already"))
       }
     }
-    guard let stream = view(of: named) else { throw Refusal(name, .tooManyViews(of: name)) }
-    return stream
   }
 
   private func absence(of name: String) -> RequestFailure {
@@ -137,6 +145,7 @@ extension Connection {
   /// response, which have no request number.
   func isWithinEvent(ofOtherThan subscription: StreamSubscription? = nil) -> Bool {
     subscriptions.contains { $0 !== subscription && $0.cursor.sentBytes > 0 }
+      || readers.values.contains { $0.isWithinEvent }
   }
 
   /// Reports why the connection ends.
@@ -160,9 +169,10 @@ extension Connection {
   func sendFailure(_ request: RequestID, _ failure: RequestFailure) { speaker?.sendFailure(request, failure) }
 
   /// Ends a request that cannot begin. At a limit that is a refusal.
-  func refuse(_ request: RequestID, _ failure: RequestFailure, of stream: ServedStream) {
+  /// - Parameter name: of a stream, or a pattern.
+  func refuse(_ request: RequestID, _ failure: RequestFailure, of name: String) {
     guard failure.reason.meaning.code != ErrorCode.rejected.rawValue else {
-      return refuse(request, Refusal(stream.name, failure))
+      return refuse(request, Refusal(name, failure))
     }
     sendFailure(request, failure)
   }
@@ -233,10 +243,12 @@ extension Connection {
   ///   - follows: false: the subscription receives only the events that exist now, which limits the demand.
   ///   - missed: events before the first one that the client has missed; nil: as `options` show.
   ///   - first: the id from which a state is read.
+  ///   - reader: the reader of a pattern, of which the subscription becomes a member.
+  ///   - beginning: where a member begins; nil: as `options` say.
   func subscribe(
     _ request: RequestID, to stream: ServedStream, isSingle: Bool, _ demand: Subscribers.Demand,
     _ options: SubscribeOptions, as encoding: EventFormat.Encoding = .rsocket, follows: Bool = true,
-    missed: Gap? = nil, stateFrom first: UInt64 = 0
+    missed: Gap? = nil, stateFrom first: UInt64 = 0, in reader: PatternReader? = nil, at beginning: UInt64? = nil
   ) {
     worker.loop.assertOnLoop()
     guard !hasLostReader else {
@@ -251,29 +263,29 @@ extension Connection {
       let start = options.from
       let isCurrent = start == .new || refresh(stream)
       let awaits = follows && configuration.isOfFleet
-      var (position, gap, count, awaitedID) = try stream.log.read { storage, _ in
+      var place = try stream.log.read { storage, _ in
         Result { () throws(SubscribeOptions.Malformed) in
-          let position = try start.position(in: storage, replay: configuration.replay, awaits: awaits)
-          return (
-            position, start.gap(before: position, in: storage), storage.count(from: position, to: storage.endPosition),
-            start.awaitedID(in: storage)
-          )
+          if let place = reader?.beginning(in: storage, at: beginning) { return place }
+          return try start.beginning(in: storage, replay: configuration.replay, awaits: awaits)
         }
       }.mapError { RequestFailure($0) }.get()
+      let awaitedID = place.awaitedID
       let extras = try extras(
-        options.filter, isNeeded: start == .state || awaitedID > 0, of: stream, within: worker.limits)
+        options.filter, isNeeded: start == .state || awaitedID > 0, of: stream, in: reader, within: worker.limits)
       if start == .state, let keys = extras?.beginReading(of: stream, from: first) {
-        (position, count) = (first, UInt64(keys))
+        (place.position, place.count) = (first, UInt64(keys))
       }
       var demand = demand
-      if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: count) + (options.marker ? 1 : 0))) }
+      let markers = options.marker && reader == nil ? 1 : 0
+      if !follows { demand = .max(min(demand.max ?? .max, Int(clamping: place.count) + markers)) }
       var machine = SubscriptionMachine(
-        cursor: Cursor(position: position), demand: demand,
+        cursor: Cursor(position: place.position), demand: demand,
         onLag: options.onLag ?? configuration.onLag,
         format: EventFormat(
-          encoding, ids: options.ids, completes: isSingle, counts: options.filter != nil, hasKind: options.marker),
+          encoding, ids: options.ids, completes: isSingle, counts: options.filter != nil, hasKind: options.marker,
+          hasName: options.names),
         phase: isCurrent ? .idle : .updating(beginsWithNewest: start == .replay || start == .latest),
-        gap: options.gaps ? missed ?? gap : nil)
+        gap: options.gaps ? missed ?? place.gap : nil)
       if extras?.reading != nil { machine.readState() }
       if awaitedID > 0 { machine.awaitEvent(awaitedID) }
       let subscription = insert(request, lane, machine, extras)
@@ -283,24 +295,26 @@ extension Connection {
         identity, stream: stream.name,
         isSingle
           ? "requests a value"
-          : "subscribes from event \(position), with \(demand.max.map { "a credit of \($0)" } ?? "unlimited credit")")
+          : "subscribes from event \(place.position), with \(demand.max.map { "a credit of \($0)" } ?? "unlimited credit")"
+      )
     } catch {
-      refuse(request, error, of: stream)
+      if let reader { end(reader, with: error) } else { refuse(request, error, of: stream.name) }
     }
   }
 
   /// The extras of a subscription, which joins the others with its filter.
   /// - Parameter limits: the limits for the filter of a new subscription; nil: the subscription exists already.
   private func extras(
-    _ filter: EventFilter?, isNeeded: Bool = false, of stream: ServedStream, within limits: ServerLimits? = nil
+    _ filter: EventFilter?, isNeeded: Bool = false, of stream: ServedStream, in reader: PatternReader? = nil,
+    within limits: ServerLimits? = nil
   ) throws(RequestFailure) -> SubscriptionExtras? {
-    guard filter != nil || isNeeded else { return nil }
+    guard filter != nil || isNeeded || reader != nil else { return nil }
     var verdicts: FilterVerdicts?
     if let filter {
       verdicts = try stream.filters.join(
         worker.compiled(filter), share.account, of: stream, in: worker.accounts, within: limits)
     }
-    return SubscriptionExtras(verdicts: verdicts)
+    return SubscriptionExtras(verdicts: verdicts, reader: reader)
   }
 
   /// Ends a subscription if the event after which it resumes does not come in time. A response, which has begun, goes on
@@ -327,7 +341,7 @@ extension Connection {
     _ request: RequestID, _ lane: Lane, _ machine: SubscriptionMachine, _ extras: SubscriptionExtras? = nil
   ) -> StreamSubscription {
     let subscription = StreamSubscription(connection: self, lane: lane, request: request, machine, extras)
-    subscriptions.insert(subscription)
+    if let reader = extras?.reader { reader.insert(subscription) } else { subscriptions.insert(subscription) }
     worker.perform(machine.begin(), subscription)
     return subscription
   }
@@ -350,6 +364,7 @@ extension Connection {
   func end(_ subscription: StreamSubscription, with completion: Subscribers.Completion<StreamFailure>) {
     worker.loop.assertOnLoop()
     guard isLive(subscription) else { return }
+    guard subscription.extras?.reader == nil else { return remove(subscription) }
     switch completion {
     case .finished:
       speaker?.sendCompletion(subscription.request)
@@ -362,6 +377,10 @@ extension Connection {
   /// Ends one request with an error. Does nothing for one that has ended.
   func fail(_ subscription: StreamSubscription, _ failure: RequestFailure) {
     guard isLive(subscription) else { return }
+    if let reader = subscription.extras?.reader {
+      guard !PatternReader.isOfOneStream(failure.reason) else { return remove(subscription) }
+      return end(reader, with: failure)
+    }
     sendFailure(subscription.request, failure)
     remove(subscription)
     _ = flush()
@@ -382,6 +401,7 @@ extension Connection {
     subscriptions.remove(subscription)
     if subscription.phase == .ready { worker.leaveQueue(self) }
     subscription.lane.remove(subscription)
+    subscription.extras?.reader?.remove(subscription)
     worker.release(subscription.lane)
     settle()
     speaker?.didRemove()
@@ -394,7 +414,7 @@ extension Connection {
     worker.loop.assertOnLoop()
     let stream = subscription.lane.stream
     guard isLive(subscription), !admits(stream.configuration.read) else { return }
-    refuse(subscription.request, mayNotRead(stream))
+    if subscription.extras?.reader == nil { refuse(subscription.request, mayNotRead(stream)) }
     remove(subscription)
     _ = flush()
   }
@@ -406,7 +426,11 @@ extension Connection {
     guard isLive(subscription),
       let failure = Self.typeFailure(of: subscription.lane.stream, subscription.machine.format)
     else { return }
+    let (reader, stream, position) = (
+      subscription.extras?.reader, subscription.lane.stream, subscription.cursor.position
+    )
     fail(subscription, failure)
+    reader?.offer(stream, from: position)  // a member goes on in another form
   }
 
   private static func typeFailure(of stream: ServedStream, _ format: EventFormat) -> RequestFailure? {
@@ -422,6 +446,8 @@ extension Connection {
     let (name, former) = (subscription.lane.stream.name, subscription.machine)
     var visible = worker.streams[name].flatMap(view)
     guard visible !== subscription.lane.stream else { return }
+    // Another view does not know which rows the client has.
+    guard subscription.lane.stream.configuration.key == nil else { return fail(subscription, .lostState(of: name)) }
     // A client's ids never decrease.
     if let behind = visible,
       behind.log.read({ storage, _ in storage.position(ofLast: 1) }) < former.cursor.position
@@ -456,10 +482,18 @@ extension Connection {
   func restore(_ saved: SavedConnection.Subscription) {
     worker.loop.assertOnLoop()
     let (request, name) = (RequestID(saved.id), saved.stream)
-    guard let stream = worker.streams[name].flatMap(view) else {
-      return sendFailure(request, .removed(name))
+    let reader = readers[request]
+    func sendFailure(_ request: RequestID, _ failure: RequestFailure) {
+      guard let reader else { return self.sendFailure(request, failure) }
+      if !PatternReader.isOfOneStream(failure.reason) { end(reader, with: failure) }
     }
-    guard admits(stream.configuration.read) else { return refuse(request, mayNotRead(stream)) }
+    guard let stream = worker.streams[name].flatMap(view) else { return sendFailure(request, .removed(name)) }
+    guard admits(stream.configuration.read) else {
+      return reader == nil ? refuse(request, mayNotRead(stream)) : ()
+    }
+    guard stream.rendering == nil || stream.configuration.key == nil else {
+      return sendFailure(request, .lostState(of: name))
+    }
     // An earlier version has written raw text without separators: the response continues without them.
     let isBare =
       if case .body(let encoding, _) = saved.format.encoding {
@@ -479,7 +513,8 @@ extension Connection {
     }
     let extras: SubscriptionExtras?
     do {
-      extras = try self.extras(saved.filter, isNeeded: saved.state != nil || saved.awaitedID > 0, of: stream)
+      extras = try self.extras(
+        saved.filter, isNeeded: saved.state != nil || saved.awaitedID > 0, of: stream, in: reader)
     } catch {
       return sendFailure(request, error)
     }
@@ -494,7 +529,8 @@ extension Connection {
     if cursor.position != saved.cursor.position { gap? += stream.gap(from: saved.cursor) }
     let lane = worker.lane(of: stream)
     var machine = SubscriptionMachine(
-      cursor: cursor, demand: saved.credit, onLag: saved.onLag, format: saved.format, gap: gap)
+      cursor: cursor, demand: saved.credit, onLag: saved.onLag,
+      format: saved.format.with(names: reader?.options.names == true), gap: gap)
     if saved.state != nil { machine.readState() }
     machine.resume(leftOut: saved.leftOut, sentAt: saved.markers == .current ? worker.loop.now : nil)
     if saved.awaitedID > 0 { machine.awaitEvent(saved.awaitedID) }

@@ -83,6 +83,8 @@ final class Connection: EventLoop.Handler {
     fileprivate var waitingInput: WaitingInput?
     /// In the order in which they are sent.
     var unsentMaps: [UnsentMap] = []
+    /// The readers of patterns.
+    var readers: [RequestID: PatternReader] = [:]
     /// Since the first request for a map.
     fileprivate var writtenBytes: MapsInFlight.WrittenBytes?
     /// The objects that the client's maps need of their streams.
@@ -131,8 +133,8 @@ final class Connection: EventLoop.Handler {
 
   // MARK: The protocol
 
-  /// The speaker's number of live requests.
-  var requestCount: Int { speaker?.requestCount ?? 0 }
+  /// The number of live requests, with the members of patterns.
+  var requestCount: Int { (speaker?.requestCount ?? 0) + readers.values.reduce(0) { $0 + $1.requestCount } }
 
   /// Bytes of the speaker to be written before any event.
   var answerByteCount: Int { speaker?.answerByteCount ?? 0 }
@@ -202,6 +204,10 @@ final class Connection: EventLoop.Handler {
     worker.loop.assertOnLoop()
     isWaitingForTurn = false
     guard phase == .open else { return }
+    let hasJoined = joinStreams(until: deadline)
+    defer { if phase == .open, hasOffers { waitForTurn() } }
+    guard phase == .open else { return }
+    if hasJoined, waitingInput == nil, speaker?.holdsInput == true { return watch() }
     guard speaker?.takeTurn() != true else { return watch() }
     if let waiting = waitingInput {
       unsafe waiting.offset += waiting.bytes.withUnsafeBytes {
@@ -336,6 +342,7 @@ final class Connection: EventLoop.Handler {
     _ = speaker?.takeAnswers()
     dropMaps()
     for subscription in subscriptions { speaker?.forget(subscription.request) }
+    for request in readers.keys { speaker?.forget(request) }
     endSubscriptions()
     settle()
     if speaker?.hasInbound == true { watch() } else { waitForTurn() }
@@ -433,7 +440,9 @@ final class Connection: EventLoop.Handler {
     withdrawMaps(.notHandedOver)
     saved.input = Array(waitingInput.map { $0.bytes[$0.offset...] } ?? [])
     saved.unsent = unsent.array
-    saved.subscriptions = subscriptions.filter { !$0.machine.format.isNotice }.map(SavedConnection.Subscription.init)
+    saved.subscriptions = allSubscriptions.filter { !$0.machine.format.isNotice }.map(SavedConnection.Subscription.init)
+    saved.patterns = readers.values.map(SavedConnection.Pattern.init)
+    for reader in readers.values { reader.marker.stop(on: worker.loop) }
     if let registration { worker.loop.unregister(registration) }
     registration = nil
     cancelClocks()
@@ -448,6 +457,7 @@ final class Connection: EventLoop.Handler {
     unsent = UnsentBytes(saved.unsent)
     if !saved.input.isEmpty { waitingInput = WaitingInput(saved.input) }
     speaker = restoredSpeaker(saved)
+    for pattern in saved.patterns { restore(pattern) }
     speaker?.restore(saved)
   }
 
@@ -463,6 +473,7 @@ final class Connection: EventLoop.Handler {
   func finishRestore() {
     guard start() else { return stop(.init(.noCapacity, "streamd cannot serve any more connections")) }
     speaker?.resume()
+    for reader in readers.values { reader.begin(isRestored: true) }
     if phase == .open, waitingInput != nil { waitForTurn() }
     _ = flush()
   }
@@ -512,6 +523,8 @@ final class Connection: EventLoop.Handler {
   func endSubscriptions() {
     extras?.blocked = []
     extras?.standby = nil
+    for reader in readers.values { worker.leave(reader.end()) }
+    extras?.readers = [:]
     let leaving = subscriptions
     subscriptions = SubscriptionsByRequest()
     for subscription in leaving {

@@ -26,7 +26,7 @@ extension RSocketSpeaker {
         try demandEvents(request, of: stream, demand, options)
       }
     } catch {
-      connection.refuse(request, error, of: stream)
+      connection.refuse(request, error, of: stream.name)
     }
   }
 

@@ -110,6 +110,8 @@ class RSocketSpeaker: Speaker {
     case .requestN(let id, let count):
       if let subscription = connection.subscriptions[RequestID(id)], !subscription.machine.format.completes {
         subscription.lane.request(Self.demand(count), by: subscription)
+      } else if let reader = connection.readers[RequestID(id)] {
+        reader.request(Self.demand(count))
       } else {
         inbound?.grant(id, count)
       }
@@ -117,6 +119,8 @@ class RSocketSpeaker: Speaker {
       connection.commands?.leave(id)
       if let subscription = connection.subscriptions[RequestID(id)] {
         connection.remove(subscription)
+      } else if let reader = connection.readers[RequestID(id)] {
+        connection.end(reader)
       } else {
         inbound?.leave(id)
       }
@@ -203,6 +207,9 @@ class RSocketSpeaker: Speaker {
     if name == ControlCommand.route, kind == .response {
       return needCommands().request(id, payload.data)
     }
+    if let pattern = NamePattern(name) {
+      return read(pattern, RequestID(id), kind, Self.demand(demand), payload.data)
+    }
     let stream: ServedStream
     do {
       stream = try connection.stream(named: name)
@@ -270,6 +277,7 @@ class RSocketSpeaker: Speaker {
     }
     do throws(SubscribeOptions.Malformed) {
       var options = try SubscribeOptions(json: data)
+      guard !options.names else { throw SubscribeOptions.Malformed("option \"names\" is for patterns") }
       guard !options.map else { return map(request, of: stream, isSingle: isSingle, demand, options) }
       if isSingle {
         guard options.from == .replay, options.onLag == nil, !options.gaps, options.filter == nil,
@@ -287,6 +295,26 @@ class RSocketSpeaker: Speaker {
       sendFailure(request, .init(error))
     }
   }
+
+  private func read(
+    _ pattern: NamePattern, _ request: RequestID, _ kind: RequestKind, _ demand: Subscribers.Demand, _ data: [UInt8]
+  ) {
+    guard kind == .stream else {
+      return sendFailure(
+        request, .init(.invalidRequest, "\"\(pattern.text)\" is a pattern, which only REQUEST_STREAM reads"))
+    }
+    do {
+      var options = try SubscribeOptions(json: data)
+      if options.names { options.gaps = true }
+      try connection.read(PatternReader(pattern, request, demand, options, as: encoding, on: connection))
+    } catch let error as SubscribeOptions.Malformed {
+      sendFailure(request, .init(error))
+    } catch {
+      if let refusal = error as? Connection.Refusal { connection.refuse(request, refusal.failure, of: pattern.text) }
+    }
+  }
+
+  override func append(answer: [UInt8]) { machine.append(answer) }
 
   /// - Parameter text: the text of a key.
   private func subscribe(
@@ -386,7 +414,8 @@ class RSocketSpeaker: Speaker {
 
   override func stop(_ failure: RequestFailure) {
     endAwaiting(failure)
-    let ids = connection.subscriptions.map { StreamID($0.request) } + (inbound?.ids ?? [])
+    let requests = connection.subscriptions.map(\.request) + connection.readers.keys
+    let ids = requests.map { StreamID($0) } + (inbound?.ids ?? [])
     for id in (ids + (connection.commands?.ids ?? [])).sorted() {
       machine.sendError(id, ErrorCode(failure.reason), failure.sentence)
     }

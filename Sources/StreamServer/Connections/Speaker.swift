@@ -98,6 +98,12 @@ class Speaker {
   /// A subscription to a notice has its first event.
   func answer(_ subscription: StreamSubscription) {}
 
+  /// Adds bytes to write before any event.
+  func append(answer: [UInt8]) {}
+
+  /// A reader of a pattern has looked at all streams that there are, or a member of it has ended.
+  func didJoin(_ reader: PatternReader) {}
+
   /// The label of a subscription's events in a response with several streams.
   func label(of subscription: StreamSubscription) -> EventLabel? { nil }
 

@@ -125,7 +125,7 @@ extension Worker {
     if identity.credentials == nil { client.address = TCPSocket.peerAddress(of: connection.socket.raw) }
     let age = UInt32(truncatingIfNeeded: loop.now / 1_000_000_000) &- connection.beganAt
     client.since = EventLoop.wallClock() - UInt64(age) * 1_000_000
-    let subscriptions = connection.subscriptions.map { subscription in
+    let subscriptions = connection.allSubscriptions.map { subscription in
       let stream = subscription.lane.stream
       let end = ends[ObjectIdentifier(stream)] ?? stream.log.read { storage, _ in storage.endPosition }
       ends[ObjectIdentifier(stream)] = end

@@ -37,6 +37,29 @@ extension SubscribeOptions.Start {
     }
   }
 
+  /// Where a subscription begins.
+  struct Beginning {
+    var position: UInt64
+    /// The gap before it.
+    let gap: Gap
+    /// The events from there on.
+    var count: UInt64
+    /// As `awaitedID(in:)`.
+    var awaitedID: UInt64 = 0
+
+    init(_ position: UInt64, _ gap: Gap, in log: EventLog) {
+      (self.position, self.gap, count) = (position, gap, log.count(from: position, to: log.endPosition))
+    }
+  }
+
+  /// - Parameters: as for `position`.
+  func beginning(in log: EventLog, replay: Int, awaits: Bool) throws(SubscribeOptions.Malformed) -> Beginning {
+    let position = try position(in: log, replay: replay, awaits: awaits)
+    var beginning = Beginning(position, gap(before: position, in: log), in: log)
+    beginning.awaitedID = awaitedID(in: log)
+    return beginning
+  }
+
   static func unknown(_ id: UInt64) -> String { "no event has the id \(id) yet" }
 
   /// The state of the stream; called under the log's lock.

@@ -72,7 +72,7 @@ import StreamRuntime
     /// The notes before the event at its cursor.
     var before: EventWriter.Before
     let request: RequestID
-    let label: EventLabel?
+    var label: EventLabel?
     let verdicts: FilterVerdicts?
     /// Whether a marker is due if there is no event.
     let isMarkerDue: Bool
@@ -301,8 +301,13 @@ import StreamRuntime
       else { return false }
       isOther = !holds
     }
+    var notes = EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut)
+    if let position = label?.position {
+      notes.position = position.after(
+        eventOf: unsafe EventWriter.time(of: record), isNewest: id + 1 >= storage.endPosition)
+    }
     let piece = unsafe writer.write(
-      record, from: end.sentBytes, EventWriter.Before(gap: pieceCount == 0 ? before.gap : .none, leftOut: leftOut),
+      record, from: end.sentBytes, notes,
       isOther: isOther, for: request, at: base + byteCount)
     byteCount += piece.byteCount
     unsafe ends[pieceCount] = UInt32(byteCount)

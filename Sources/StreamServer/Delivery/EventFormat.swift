@@ -41,10 +41,12 @@ struct EventFormat: Equatable {
   /// - Parameters:
   ///   - counts: each payload has the number of events that were left out before it.
   ///   - hasKind: each payload has its kind.
+  ///   - hasName: each payload has the name of its stream, and the position to resume from.
   init(
-    _ encoding: Encoding = .rsocket, ids: Bool, completes: Bool, counts: Bool = false, hasKind: Bool = false
+    _ encoding: Encoding = .rsocket, ids: Bool, completes: Bool, counts: Bool = false, hasKind: Bool = false,
+    hasName: Bool = false
   ) {
-    flags = (ids ? 1 : 0) | (completes ? 2 : 0) | (counts ? 4 : 0) | (hasKind ? 8 : 0)
+    flags = (ids ? 1 : 0) | (completes ? 2 : 0) | (counts ? 4 : 0) | (hasKind ? 8 : 0) | (hasName ? 16 : 0)
     switch encoding {
     case .rsocket: code = 0
     case .webSocket: code = 1
@@ -66,6 +68,9 @@ struct EventFormat: Equatable {
     self.init(saved.encoding, ids: ids, completes: completes, counts: counts, hasKind: hasKind)
   }
 
+  /// The format of a member of a pattern.
+  func with(names: Bool) -> EventFormat { EventFormat(code: code, flags: names ? flags | 16 : flags) }
+
   private init(code: UInt8, flags: UInt8) { (self.code, self.flags) = (code, flags) }
 
   /// Whether each event has its id and time.
@@ -76,6 +81,8 @@ struct EventFormat: Equatable {
   var counts: Bool { flags & 4 != 0 }
   /// Whether each payload has its kind: of an event, or of a marker.
   var hasKind: Bool { flags & 8 != 0 }
+  /// Whether each payload has the name of its stream, and the position to resume from.
+  var hasName: Bool { flags & 16 != 0 }
   /// Whether each event has its id and time and nothing else.
   var isPlain: Bool { flags == 1 }
   /// Whether events are part of a response, whose credit is the space in the socket.
@@ -117,8 +124,10 @@ struct EventLabel: Equatable {
   let name: String
   /// The positions in the other streams. The id of the event between them makes the position of a client that has
   /// received the event.
-  let before: String
-  let after: String
+  var before = ""
+  var after = ""
+  /// The time to resume from, of an event of a pattern.
+  var position: PatternPosition?
 }
 
 /// Writes the events of one format.
@@ -153,6 +162,8 @@ struct EventWriter {
     var gap = Gap.none
     /// The number of events that the filter left out.
     var leftOut: UInt64 = 0
+    /// The time to resume from after the event, of a pattern; 0: none.
+    var position: UInt64 = 0
   }
 
   /// Writes the next piece of an event.
@@ -171,7 +182,7 @@ struct EventWriter {
     case .rsocket: unsafe writeFrame(record, from: offset, before, for: request, at: piece)
     case .webSocket: unsafe writeMessage(record, from: offset, before, for: request, at: piece)
     case .body(let body, let coding):
-      unsafe write(record, from: offset, before.gap, as: isOther ? body.ofOther : body, coding, at: piece)
+      unsafe write(record, from: offset, before, as: isOther ? body.ofOther : body, coding, at: piece)
     case .notice, .map: preconditionFailure("no bytes are written for it")
     }
   }
@@ -233,9 +244,11 @@ struct EventWriter {
   ) -> Piece {
     let stamp = offset == 0 && format.ids ? EventLog.stampBytes : 0
     // After the stamp: the number of events left out, a gap, and the kind.
-    let gapBytes = stamp > 0 && before.gap != .none ? EventStamp.gapByteCount : 0
+    let gapBytes = stamp > 0 && (before.gap != .none || format.hasName) ? EventStamp.gapByteCount : 0
     let countBytes = stamp > 0 && format.counts ? EventStamp.gapByteCount : 0
-    let noteBytes = countBytes + gapBytes + (stamp > 0 && format.hasKind ? 1 : 0)
+    let kindBytes = stamp > 0 && format.hasKind ? 1 : 0
+    let nameBytes = stamp > 0 && format.hasName ? EventStamp.namePrefixByteCount + (label?.name.utf8.count ?? 0) : 0
+    let noteBytes = countBytes + gapBytes + kindBytes + nameBytes
     let left = record.count - EventLog.stampBytes - offset
     let count = min(left, PayloadFrame.maximumContentByteCount - stamp - noteBytes)
     let follows = count < left
@@ -259,9 +272,21 @@ struct EventWriter {
         let kind = isMarker ? EventStamp.Kind.marker : .event
         unsafe notes.storeBytes(of: kind.rawValue, toByteOffset: countBytes + gapBytes, as: UInt8.self)
       }
+      if nameBytes > 0 { unsafe writeName(before.position, at: notes + countBytes + gapBytes + kindBytes) }
       unsafe (notes + noteBytes).copyMemory(from: source + stamp, byteCount: count)
     }
     return Piece(byteCount: header + stamp + noteBytes + count, dataByteCount: count, follows: follows)
+  }
+
+  private func writeName(_ position: UInt64, at start: UnsafeMutableRawPointer) {
+    let name = label?.name ?? ""
+    unsafe start.storeBytes(of: position.bigEndian, as: UInt64.self)
+    unsafe start.storeBytes(of: UInt8(clamping: name.utf8.count), toByteOffset: 8, as: UInt8.self)
+    var target = unsafe start + EventStamp.namePrefixByteCount
+    for byte in name.utf8 {
+      unsafe target.storeBytes(of: byte, as: UInt8.self)
+      unsafe target += 1
+    }
   }
 
   /// Writes the frame as a message. The message's length replaces that of the frame.
@@ -281,16 +306,20 @@ struct EventWriter {
   }
 
   private func write(
-    _ record: UnsafeRawBufferPointer, from offset: Int, _ gap: Gap, as body: EventEncoding,
+    _ record: UnsafeRawBufferPointer, from offset: Int, _ before: Before, as body: EventEncoding,
     _ coding: EventFormat.BodyCoding, at piece: UnsafeMutableRawPointer
   ) -> Piece {
     let data = unsafe UnsafeRawBufferPointer(rebasing: record[EventLog.stampBytes...]).bindMemory(to: UInt8.self)
     var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(start: piece, count: Self.maximumPieceBytes))
     var head = unsafe head(of: record)
-    if let label, let id = head.id, body.format == .serverSentEvents {
+    if label?.position != nil {
+      head.position = before.position > 0 ? String(before.position) : ""
+    } else if let label, let id = head.id, body.format == .serverSentEvents {
       head.position = "\(label.before)\(id)\(label.after)"
     }
-    if offset == 0, gap != .none, body.format == .serverSentEvents { Self.write(gap, label, coding, to: &writer) }
+    if offset == 0, before.gap != .none, body.format == .serverSentEvents {
+      Self.write(before.gap, label, coding, to: &writer)
+    }
     let next =
       unsafe coding.isChunked
       ? body.writeChunk(head, data.span, from: offset, to: &writer)
@@ -301,8 +330,12 @@ struct EventWriter {
 
   private func head(of record: UnsafeRawBufferPointer) -> EventHead {
     let id = UInt64(bigEndian: unsafe record.loadUnaligned(as: UInt64.self))
-    let time = UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
-    return EventHead(id: id, name: label?.name, microsecondsSinceEpoch: time)
+    return EventHead(id: id, name: label?.name, microsecondsSinceEpoch: unsafe Self.time(of: record))
+  }
+
+  /// The time of an event, in microseconds since the Unix epoch.
+  static func time(of record: UnsafeRawBufferPointer) -> UInt64 {
+    UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
   }
 
   /// Writes a server-sent event that reports missing events.

@@ -14,7 +14,7 @@ extension Lane {
     markerTimer = worker.loop.schedule(after: checkInterval) { [self] in
       markerTimer = nil
       sendDueMarkers()
-      if members.contains(where: { $0.machine.hasMarkers }) { watchForMarkers() }
+      if members.contains(where: \.hasMarkers) { watchForMarkers() }
     }
   }
 
@@ -26,7 +26,7 @@ extension Lane {
   private func sendDueMarkers() {
     let (now, interval) = (worker.loop.now, worker.limits.markerInterval)
     for member in members
-    where member.phase == .waiting && member.machine.isMarkerDue(at: now, after: interval) {
+    where member.phase == .waiting && member.hasMarkers && member.machine.isMarkerDue(at: now, after: interval) {
       stopWaiting(member)
       worker.perform(member.machine.logGrew(), member)
     }

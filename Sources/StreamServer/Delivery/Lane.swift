@@ -63,7 +63,7 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     members.append(subscription)
     if members.count == 1 { stream.log.attach(self) }
     if subscription.machine.format.isMap { stream.mapReaders.add(1, ordering: .relaxed) }
-    if subscription.machine.hasMarkers { watchForMarkers() }
+    if subscription.hasMarkers { watchForMarkers() }
     let position = position(of: subscription)
     if stream.log.isLossless, position < oldestUnread {
       oldestUnread = stream.log.reader(self, oldestUnread: position)
@@ -138,6 +138,14 @@ final class Lane: LogReader, @unchecked Sendable {  // loop-confined except for 
     let action = subscription.machine.request(demand)
     raiseRequest(for: subscription)
     worker.perform(action, subscription)
+  }
+
+  /// A member has the credit of all members of its pattern.
+  func lend(_ demand: Subscribers.Demand, to member: StreamSubscription) {
+    let former = member.machine.requestedThrough
+    member.machine.lend(demand)
+    raiseRequest(for: member)
+    if former == requestedThrough, member.machine.requestedThrough < former { worker.remeasure(self) }
   }
 
   /// The subscription's cursor has moved from `position`, past `count` payloads that were sent.

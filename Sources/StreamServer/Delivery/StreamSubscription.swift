@@ -10,8 +10,10 @@ struct StateReading {
   let origin: KeyedState.Origin
 }
 
-/// The filter, or the state to read first, that few subscriptions have besides their machine.
+/// The filter, the state to read first, or the pattern, that few subscriptions have besides their machine.
 final class SubscriptionExtras {
+  /// The reader of a pattern of which it is a member; nil: it is a request of its own.
+  let reader: PatternReader?
   /// The verdicts of its filter; nil: it receives every event.
   let verdicts: FilterVerdicts?
   /// The state that it reads in place of the log; nil: it reads the log.
@@ -21,7 +23,7 @@ final class SubscriptionExtras {
   /// While it awaits the event after which it resumes: see `SubscriptionMachine.awaitEvent`.
   var awaitTimer: TimerID?
 
-  init(verdicts: FilterVerdicts?) { self.verdicts = verdicts }
+  init(verdicts: FilterVerdicts?, reader: PatternReader?) { (self.verdicts, self.reader) = (verdicts, reader) }
 
   /// Begins to read the stream's state, if it has one.
   ///
@@ -77,6 +79,8 @@ final class StreamSubscription {
   /// The id before its cursor; 0 at the beginning of a state.
   var lastPosition: UInt64 { cursor.position > 0 ? cursor.position - 1 : 0 }
   var phase: SubscriptionMachine.Phase { machine.phase }
+  /// Whether it has markers of its own: the members of a pattern have one together.
+  var hasMarkers: Bool { machine.hasMarkers && extras?.reader == nil }
 }
 
 /// The subscriptions of one connection, by request. Nearly every connection has one, which needs no table.

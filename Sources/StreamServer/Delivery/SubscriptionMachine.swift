@@ -246,7 +246,13 @@ struct SubscriptionMachine: Equatable {
     return true
   }
 
+  /// It gives its turn back, because another member of its pattern has to send first.
+  mutating func yield() { if phase == .serving { phase = .idle } }
+
   // MARK: Events
+
+  /// It has the credit of all members of its pattern.
+  mutating func lend(_ demand: Subscribers.Demand) { self.demand = demand }
 
   /// It begins, or continues in this process; its turn determines whether there are events to send.
   func begin() -> Action { phase == .idle ? .enqueue : .none }

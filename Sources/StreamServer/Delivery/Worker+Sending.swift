@@ -28,6 +28,8 @@ extension Worker {
       if subscription.phase == .blocked {
         subscription.connection.block(subscription)
         if subscription.machine.format.isBody { remeasure(subscription.lane) }
+      } else {
+        subscription.extras?.reader?.park(subscription)
       }
       subscription.lane.rest()
     case .moved(let position, let count): subscription.lane.moved(subscription, from: position, past: count)
@@ -98,6 +100,7 @@ extension Worker {
         guard subscription.machine.take() else { continue }
         leaveQueue(subscription.connection)
         budget -= serve(subscription)
+        subscription.extras?.reader?.didServe(subscription)
         writes += 1
         now = EventLoop.monotonicNow()
       }
@@ -139,8 +142,13 @@ extension Worker {
       subscription.lane.endScouting(by: subscription, found: false)
       return 1
     }
-    let format = subscription.machine.format
-    if format.isNamed, subscription.connection.isWithinEvent(ofOtherThan: subscription) {
+    let (format, reader) = (subscription.machine.format, subscription.extras?.reader)
+    if let reader {
+      guard reader.admit(subscription) else {
+        subscription.lane.endScouting(by: subscription, found: false)
+        return 1
+      }
+    } else if format.isNamed, subscription.connection.isWithinEvent(ofOtherThan: subscription) {
       perform(.enqueue, subscription)  // the other one is in the queue, too
       return 1
     }
@@ -155,13 +163,13 @@ extension Worker {
     let notes = subscription.machine.notes
     var subscriber = EventBlock.Subscriber(
       before: .init(gap: notes.gap, leftOut: notes.leftOut), request: subscription.request,
-      label: format.isNamed ? subscription.connection.speaker?.label(of: subscription) : nil,
-      verdicts: extras?.verdicts,
-      isMarkerDue: subscription.machine.isMarkerDue(at: loop.now, after: limits.markerInterval))
+      label: format.isNamed || format.hasName ? label(of: subscription) : nil, verdicts: extras?.verdicts,
+      isMarkerDue: reader == nil && subscription.machine.isMarkerDue(at: loop.now, after: limits.markerInterval))
     let (finding, hasEnded) = subscription.lane.stream.log.read { storage, completion in
       storage.dropExpired()
       extras?.continueReading(in: storage, from: subscription.cursor.position)
       subscriber.reading = extras?.reading
+      subscriber.label?.position?.settle(in: storage, at: subscription.cursor.position)
       let finding =
         subscription.machine.finding(whileAwaitingIn: storage.endPosition)
         ?? block.fill(from: storage, for: subscription.machine, subscriber, subscription.lane.stream.contentVerdicts)
@@ -170,6 +178,8 @@ extension Worker {
     let actions = subscription.machine.found(finding, hasEnded: hasEnded)
     guard actions.first == .send else {
       perform(actions, subscription)
+      // A member of a pattern may have lost its credit while it waited.
+      if actions.first == .rest { subscription.lane.endScouting(by: subscription, found: finding == .events) }
       if format.isBody, actions.first == .wait {
         subscription.connection.speaker?.didSend(subscription, byteCount: 0, isAll: true)
       }
@@ -181,6 +191,14 @@ extension Worker {
     }
     if finding == .events { subscription.lane.endScouting(by: subscription, found: true) }
     return send(block, to: subscription, hasEnded: hasEnded)
+  }
+
+  private func label(of subscription: StreamSubscription) -> EventLabel? {
+    guard let reader = subscription.extras?.reader else {
+      return subscription.connection.speaker?.label(of: subscription)
+    }
+    reader.clock.measure(reader)
+    return EventLabel(name: subscription.lane.stream.name, position: reader.clock.position(for: subscription))
   }
 
   /// - Returns: bytes written, at least 1 for the work.

@@ -40,6 +40,12 @@ import Synchronization
   /// The read buffer; shared, so that an idle connection has none.
   let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 << 10, alignment: 16)
   private var lanes: [ObjectIdentifier: Lane] = [:]
+  /// The readers of patterns.
+  var patterns = PatternIndex()
+  /// Streams that have come, to be offered to the readers of patterns.
+  var arrived: [ServedStream] = []
+  /// Members of readers that have ended, to be removed from their lanes.
+  var leaving: [StreamSubscription] = []
   private var connections: Set<Connection> = []
   private var saved: [Connection] = []
   /// Connections that `finishRestore` starts; until then no connection reads or writes.
@@ -174,7 +180,11 @@ import Synchronization
   func pause() {
     loop.assertOnLoop()
     isPaused = true
-    for connection in connections { connection.speaker?.finishTurns() }
+    takeArrivals(all: true)
+    for connection in connections {
+      connection.joinStreams(until: .max)
+      connection.speaker?.finishTurns()
+    }
     for lane in lanes.values { lane.stopForSaving() }
   }
 
@@ -213,6 +223,7 @@ import Synchronization
     while let share = inputRound.popFirst() { share.input = Fifo() }
     while let share = outputRound.popFirst() { share.output = Fifo() }
     (users, lanesToMeasure) = ([:], [:])
+    leave(atMost: .max)
     completed()
   }
 

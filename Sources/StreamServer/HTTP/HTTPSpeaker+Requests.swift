@@ -47,7 +47,7 @@ extension HTTPSpeaker {
       case .page, .metrics, .health: return HTTPSpeaker.readingMethods
       case .socket: return "GET, OPTIONS"
       case .streams(let names):
-        guard names.count == 1 else { return HTTPSpeaker.readingMethods }
+        guard names.count == 1, NamePattern(names[0]) == nil else { return HTTPSpeaker.readingMethods }
         let stream = worker.streams[names[0]]
         let isOfTemplate = stream.map { $0.configuration.template != nil } ?? true
         let template = isOfTemplate ? worker.templates.match(names[0])?.template : nil
@@ -180,6 +180,10 @@ extension HTTPSpeaker {
   /// Responds with the newest event, or with events as they come.
   private func respond(with names: [String], _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     let query = try StreamQuery(head.target.parameters)
+    if names.count == 1, let pattern = NamePattern(names[0]) { return try respond(with: pattern, request, query, head) }
+    guard names.allSatisfy({ NamePattern($0) == nil }) else {
+      throw Rejection(.badRequest, "a pattern is the only name of its request")
+    }
     let limit = min(SavedHTTP.streamLimit, worker.limits.requestsPerConnection)
     guard names.count <= limit, Set(names).count == names.count else {
       throw Rejection(.badRequest, "a response has at most \(limit) streams, each of them once")
@@ -264,7 +268,7 @@ extension HTTPSpeaker {
     MediaType(type) ?? MediaType("application/octet-stream")!
   }
 
-  private static func check(_ query: StreamQuery, isStreaming: Bool) throws(Rejection) {
+  static func check(_ query: StreamQuery, isStreaming: Bool) throws(Rejection) {
     if isStreaming, let name = query.wait != nil ? "wait" : query.key != nil ? "key" : nil {
       throw Rejection(.badRequest, "parameter \"\(name)\" is for the newest event")
     }

@@ -34,6 +34,22 @@ struct SavedConnection: Equatable, Sendable {
     var begin: UInt64 = 0
   }
 
+  /// A pattern that is read. Its members are subscriptions with its id.
+  struct Pattern: Equatable, Sendable {
+    var id = StreamID.connection
+    var text = ""
+    /// The options of the request as JSON.
+    var options: [UInt8] = []
+    var credit = Subscribers.Demand.none
+    var encoding: UInt8 = 0
+    /// Whether members end with the events that exist when they begin.
+    var isFinite = false
+    /// The time from which a client resumes before the first event.
+    var start: UInt64 = 0
+    /// Whether it was sent a marker.
+    var isMarked = false
+  }
+
   /// The markers of a subscription.
   enum Markers: UInt8 {
     /// The subscription does not have the option.
@@ -78,6 +94,7 @@ struct SavedConnection: Equatable, Sendable {
   /// Unsent output.
   var unsent: [UInt8] = []
   var subscriptions: [Subscription] = []
+  var patterns: [Pattern] = []
   var channels: [Channel] = []
   /// The exchange of a connection that speaks HTTP.
   var http: SavedHTTP?
@@ -98,7 +115,8 @@ struct SavedConnection: Equatable, Sendable {
 
   /// Whether it is consistent.
   var isPossible: Bool {
-    let ids = subscriptions.map(\.id) + channels.map(\.id)
+    let readers = Set(patterns.map(\.id))
+    let ids = subscriptions.map(\.id).filter { !readers.contains($0) } + patterns.map(\.id) + channels.map(\.id)
     if let http {
       let limit = http.phase == .streaming ? max(1, http.names.count) : 0
       return webSocket == nil && channels.isEmpty && Set(ids).count == ids.count
@@ -122,6 +140,29 @@ extension SavedConnection.Channel {
     let held = held ?? .init()
     guard held.unsettled.isPossible else { return false }
     return named.map { $0.isPossible && $0.next > UInt64(held.values.count + held.unsettled.count) } ?? true
+  }
+}
+
+extension SavedConnection.Pattern {
+  init(_ reader: PatternReader) {
+    self.init(
+      id: StreamID(reader.request), text: reader.pattern.text, options: reader.options.json, credit: reader.demand,
+      encoding: EventFormat(reader.encoding, ids: true, completes: false).savedEncoding, isFinite: !reader.follows,
+      start: reader.clock.start, isMarked: reader.marker.sentAt != nil)
+  }
+}
+
+extension PatternReader {
+  /// - Returns: nil for a pattern that no server reads.
+  convenience init?(restoring saved: SavedConnection.Pattern, on connection: Connection) {
+    guard let pattern = NamePattern(saved.text), let options = try? SubscribeOptions(json: saved.options),
+      let format = EventFormat(savedEncoding: saved.encoding, ids: true, completes: false)
+    else { return nil }
+    self.init(
+      pattern, RequestID(saved.id), saved.credit, options, as: format.encoding, follows: !saved.isFinite, on: connection
+    )
+    clock = PatternClock(start: saved.start)
+    if saved.isMarked { marker.resume(at: connection.worker.loop.now) }
   }
 }
 

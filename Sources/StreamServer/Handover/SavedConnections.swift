@@ -123,7 +123,7 @@ extension SavedConnection {
       return http.ending(failure, isWithinEvent: subscriptions.contains { $0.cursor.sentBytes > 0 })
     }
     var machine = ConnectionMachine(restoring: self.machine, limits: ConnectionLimits())
-    for id in subscriptions.map(\.id) + channels.map(\.id) {
+    for id in Set(subscriptions.map(\.id) + patterns.map(\.id) + channels.map(\.id)).sorted() {
       machine.sendError(id, ErrorCode(failure.reason), failure.sentence)
     }
     machine.close(ErrorCode(failure.reason, over: .connectionClose), failure.sentence)

@@ -56,7 +56,7 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   }
 
   /// Bits of `flags` in the phase `streaming`.
-  static let (followsFlag, singleFlag): (UInt8, UInt8) = (1, 2)
+  static let (followsFlag, singleFlag, patternFlag): (UInt8, UInt8, UInt8) = (1, 2, 4)
 
   /// The maximum number of streams of one response.
   static let streamLimit = 64

@@ -115,9 +115,26 @@ extension SavedConnection: TaggedRecord {
     try fields.field(RecordFields.mandatoryBit | 1, &http)
     try fields.field(RecordFields.mandatoryBit | 2, &webSocket)
     (self.http, self.webSocket) = (http.last, webSocket.last)
+    try fields.field(RecordFields.mandatoryBit | 3, &patterns)
     // A record without a number is refused at once, so that a list of byte counts alone costs no more than its bytes.
     guard !fields.isReading || hasNumber else { throw Malformed(reason: "no server had its connection \(number)") }
     if fields.isReading, !isPossible { self = .invalid(number: number) }
+  }
+}
+
+extension SavedConnection.Pattern: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    var (id, credit) = (id.rawValue, UInt64(credit.max ?? .max))
+    try fields.field(1, &id)
+    try fields.field(2, &text)
+    try fields.field(3, &options)
+    try fields.field(4, &credit)
+    try fields.field(5, &encoding)
+    try fields.field(6, &isFinite)
+    try fields.field(7, &start)
+    try fields.field(8, &isMarked)
+    guard fields.isReading else { return }
+    (self.id, self.credit) = (StreamID(id), credit >= Int.max ? .unlimited : .max(Int(credit)))
   }
 }
 

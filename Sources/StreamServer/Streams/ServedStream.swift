@@ -12,7 +12,7 @@ final class ServedStream: Sendable {
   let name: String
   let log: SharedLog<EventLog, StreamFailure>
   /// The id of its first event in this process; changed under the log's lock.
-  private let firstID: Atomic<UInt64>
+  let firstID: Atomic<UInt64>
   /// The next id in the previous process; 0: unknown.
   private let formerEnd = Atomic<UInt64>(0)
   /// The first id from which on all ids were assigned to events in the previous process; `.max`: unknown.

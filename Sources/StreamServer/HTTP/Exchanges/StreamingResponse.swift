@@ -19,6 +19,8 @@ final class StreamingResponse: Exchange {
   private var isCut = false
   private let firstName: String
   private let otherNames: [String]  // empty as a rule: an idle client costs no array
+  /// Whether the only name is a pattern.
+  private let isPattern: Bool
   /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
   private var ended: [RequestID: UInt64] = [:]
   /// With what the response ends, once the subscription that caused it is removed.
@@ -38,8 +40,9 @@ final class StreamingResponse: Exchange {
   /// - Parameter names: at least one.
   init(
     _ request: HTTPRequest, _ encoding: EventEncoding, isChunked: Bool, _ names: [String], follows: Bool,
-    on http: HTTPSpeaker
+    isPattern: Bool = false, on http: HTTPSpeaker
   ) {
+    self.isPattern = isPattern
     (self.encoding, self.isChunked, self.follows) = (encoding, isChunked, follows)
     (firstName, otherNames) = (names[0], Array(names.dropFirst()))
     super.init(request, on: http)
@@ -50,7 +53,9 @@ final class StreamingResponse: Exchange {
   private var names: [String] { [firstName] + otherNames }
   override var requestCount: Int { 1 + otherNames.count }
   private var isEventStream: Bool { encoding.format == .serverSentEvents }
-  private var coding: EventFormat.BodyCoding { .init(isChunked: isChunked, isNamed: !otherNames.isEmpty) }
+  private var coding: EventFormat.BodyCoding {
+    .init(isChunked: isChunked, isNamed: !otherNames.isEmpty || isPattern)
+  }
 
   /// The start of a subscription of the response.
   struct Start {
@@ -73,6 +78,21 @@ final class StreamingResponse: Exchange {
       as: .body(encoding, coding), follows: follows, missed: start.missed, stateFrom: start.first)
     return isInProgress
   }
+
+  /// Begins to read a pattern.
+  /// - Parameter missed: as in `Start`.
+  func read(
+    _ pattern: NamePattern, _ options: SubscribeOptions, missed: Gap?
+  ) throws(Connection.Refusal) {
+    try connection.read(
+      PatternReader(
+        pattern, RequestID(1), .unlimited, options, as: .body(encoding, coding), follows: follows, missed: missed,
+        on: connection))
+    begin()
+  }
+
+  /// The reader of the pattern.
+  private var reader: PatternReader? { connection.readers[RequestID(1)] }
 
   /// Writes the head: all subscriptions have begun.
   func begin() {
@@ -139,6 +159,7 @@ final class StreamingResponse: Exchange {
 
   /// The response has all events of the stream that were asked for.
   private func finish(_ subscription: StreamSubscription) {
+    guard !isPattern else { return connection.remove(subscription) }
     ended[subscription.request] = subscription.lastPosition
     if connection.subscriptions.isOne { ending = (.complete, true) }
     connection.remove(subscription)
@@ -152,7 +173,9 @@ final class StreamingResponse: Exchange {
     guard silence >= longest else { return connection.setClock(after: longest - silence) }
     let isIdle = !connection.hasUnsent && !connection.isBlocked && !connection.isWithinEvent()
     if isIdle, connection.subscriptions.allSatisfy(\.mayBeWithoutEvents) {
-      write(ServerSentEvents.comment)
+      reader.map { $0.clock.measure($0) }
+      let position = reader?.clock.position ?? 0
+      write((position > 0 ? "id: \(position)\n" : "") + ServerSentEvents.comment)
       http.sentAt = now
     }
     connection.setClock(after: longest)
@@ -176,7 +199,18 @@ final class StreamingResponse: Exchange {
     if connection.subscriptions[id] == nil { didRemove() }
   }
 
-  override func didRemove() { if let ending { end(ending.reason, isClean: ending.isClean) } }
+  override func didRemove() {
+    if let ending { return end(ending.reason, isClean: ending.isClean) }
+    if let reader { didJoin(reader) }
+  }
+
+  override func append(answer: [UInt8]) { http.output += answer }
+
+  override func didJoin(_ reader: PatternReader) {
+    guard !follows, reader.hasAll, reader.members.isEmpty, isInProgress else { return }
+    if reader.options.marker, reader.marker.sentAt == nil { reader.sendMarker() }
+    end(.complete, isClean: true)
+  }
 
   override func stop(_ failure: RequestFailure) {
     end(.init(failure), isClean: true, retry: Self.stopRetry)
@@ -224,7 +258,7 @@ final class StreamingResponse: Exchange {
     saved.phase = .streaming
     saved.names = names.map { .init($0.utf8) }
     saved.encoding = EventFormat(.body(encoding, coding), ids: true, completes: false).savedEncoding
-    saved.flags = follows ? SavedHTTP.followsFlag : 0
+    saved.flags = (follows ? SavedHTTP.followsFlag : 0) | (isPattern ? SavedHTTP.patternFlag : 0)
     saved.ended = names.indices.map { index in
       ended[RequestID(UInt32(index + 1))].map { .init(String($0).utf8) } ?? .init()
     }
@@ -240,7 +274,7 @@ final class StreamingResponse: Exchange {
     let response = StreamingResponse(
       request, encoding, isChunked: coding.isChunked,
       saved.names.map { String(decoding: $0.bytes, as: UTF8.self) }, follows: saved.flags & SavedHTTP.followsFlag != 0,
-      on: http)
+      isPattern: saved.flags & SavedHTTP.patternFlag != 0, on: http)
     response.hasBegun = true
     for (index, item) in saved.ended.prefix(saved.names.count).enumerated() {
       guard let id = UInt64(String(decoding: item.bytes, as: UTF8.self)) else { continue }
@@ -251,7 +285,7 @@ final class StreamingResponse: Exchange {
     response.isCut = subscriptions.contains { $0.cursor.sentBytes > 0 }
     for saved in subscriptions where response.isInProgress { http.connection.restore(saved) }
     response.isCut = false
-    if subscriptions.isEmpty, response.isInProgress { response.end(.complete, isClean: true) }
+    if subscriptions.isEmpty, !response.isPattern, response.isInProgress { response.end(.complete, isClean: true) }
   }
 
   override func resume() {
