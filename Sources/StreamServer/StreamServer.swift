@@ -117,6 +117,9 @@ public final class StreamServer: Sendable {
       var survey = BaseSurvey()
       return SystemRendering.json(streams.map { $0.summary(showsNames: visibility == .all, &survey) })
     }
+    try addSystemStream(
+      "$changes", "The streams, each with the key name, and each change of one", everyMilliseconds: 250,
+      leastAge: { [weak self] in self?.catalogueAge ?? .zero }, .rows { [weak self] in self?.rows(for: $0) ?? [:] })
     try addSystemStream("$stats", "The counters of the daemon, once a second", everyMilliseconds: 1000) {
       [weak self] visibility in
       guard let self else { return [] }
@@ -160,6 +163,15 @@ public final class StreamServer: Sendable {
     ) { [weak self] _ in
       guard let self else { return [] }
       return SystemRendering.json(configuration.withLock { $0 })
+    }
+  }
+
+  /// The rows of `$changes`.
+  private func rows(for visibility: Visibility) -> [String: CatalogueEntry] {
+    var survey = BaseSurvey()
+    return streams.unsorted.reduce(into: [:]) { rows, stream in
+      guard stream.rendering == nil, visibility.shows(stream) else { return }
+      rows[stream.name] = stream.summary(showsNames: visibility == .all, &survey).lasting
     }
   }
 
@@ -293,8 +305,16 @@ public final class StreamServer: Sendable {
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules = AccessRules(),
     leastAge: @escaping @Sendable () -> Duration = { .zero }, _ render: @escaping @Sendable (Visibility) -> [UInt8]
   ) throws(AddStreamError) {
+    try addSystemStream(
+      name, description, everyMilliseconds: milliseconds, read: read, leastAge: leastAge, .value(render))
+  }
+
+  private func addSystemStream(
+    _ name: String, _ description: String, everyMilliseconds milliseconds: Int, read: AccessRules = AccessRules(),
+    leastAge: @escaping @Sendable () -> Duration, _ content: SystemContent
+  ) throws(AddStreamError) {
     let made = systemStreams.add(
-      name, description, everyMilliseconds: milliseconds, leastAge: leastAge, read: read, render: render)
+      name, description, everyMilliseconds: milliseconds, leastAge: leastAge, read: read, content)
     guard let stream = made else { throw .noMemory(SystemError("memfd_create", name)) }
     guard streams.insert(stream) else { throw .nameTaken(name) }
   }

@@ -204,7 +204,7 @@ import Testing
           }, channels: [])
       }
       let ends = saved.ends.mapValues { StreamEnd(position: $0.position + ahead) }
-      #expect(ends.count == 8)
+      #expect(ends.count == 9)
       await next.restore(SavedConnections(connections, ends: ends))
       later.send([1])
       let id = try client.event().id

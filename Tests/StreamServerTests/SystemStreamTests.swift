@@ -620,7 +620,7 @@ import Testing
     let calls = Locked(0)
     let queue = DispatchQueue(label: "looks")
     queue.suspend()
-    let rendering = SystemRendering(.all, maximumAge: .seconds(60), on: queue) { [1] }
+    let rendering = SystemRendering(.all, maximumAge: .seconds(60), on: queue, .value { _ in [1] })
     let configuration = StreamConfiguration(name: "$x")
     let storage = try #require(EventLog(name: "$x", limits: configuration.limits))
     let stream = ServedStream(configuration, storage: storage, rendering: rendering)

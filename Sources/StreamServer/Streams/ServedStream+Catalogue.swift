@@ -81,6 +81,20 @@ extension ServedStream {
   }
 }
 
+extension CatalogueEntry {
+  /// The entry without what changes with each event or subscription, for `$changes`.
+  var lasting: Self {
+    var entry = self
+    (entry.errors, entry.malformed, entry.missed, entry.subscribers) = (nil, nil, nil, nil)
+    (entry.lastID, entry.keys) = (nil, nil)
+    entry.fleet?.lag = nil
+    entry.map?.readers = nil
+    // Its message has the number of unread events.
+    if entry.state == "blocked" { entry.message = nil }
+    return entry
+  }
+}
+
 extension ServedStream.Holder.Reader: CustomStringConvertible {
   var description: String {
     switch self {

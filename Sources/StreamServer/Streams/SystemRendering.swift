@@ -5,6 +5,23 @@ import Reactive
 import ReplayLog
 import StreamRuntime
 
+/// What the events of a system stream are.
+enum SystemContent: Sendable {
+  /// One value, as JSON.
+  case value(@Sendable (Visibility) -> [UInt8])
+  /// The rows of a table by their names: each row that has changed is an event, and so is the end of one.
+  case rows(@Sendable (Visibility) -> [String: CatalogueEntry])
+
+  /// The end of a row.
+  fileprivate struct Tombstone: Encodable {
+    let name: String
+    let gone = true
+  }
+
+  /// The keys of rows.
+  static let key = KeyDefinition(key: ".name", tombstone: ".gone")
+}
+
 /// The value of a system stream: computed periodically while the stream has subscriptions, and on request if the last
 /// value is too old. A value is appended if it differs from the last one.
 ///
@@ -13,7 +30,9 @@ import StreamRuntime
 final class SystemRendering: Sendable {
   /// The streams that the value shows.
   let visibility: Visibility
-  private let current: @Sendable () -> [UInt8]
+  private let content: SystemContent
+  /// The rows of the last update.
+  private let rows = Locked<[String: CatalogueEntry]>([:])
   private let leastAge: @Sendable () -> Duration
   private let queue: DispatchQueue
   private let shared: SharedRendering
@@ -27,16 +46,16 @@ final class SystemRendering: Sendable {
   ///   - maximumAge: a value of at most this age is shared by all requests.
   ///   - leastAge: a value of a smaller age is not renewed.
   ///   - queue: serial, for updates.
-  ///   - current: computes the value, as JSON.
+  ///   - content: computed on the queue.
   init(
     _ visibility: Visibility, maximumAge: Duration, leastAge: @escaping @Sendable () -> Duration = { .zero },
-    on queue: DispatchQueue, current: @escaping @Sendable () -> [UInt8]
+    on queue: DispatchQueue, _ content: SystemContent
   ) {
     self.visibility = visibility
     shared = SharedRendering { max(maximumAge, leastAge()) }
     self.leastAge = leastAge
     self.queue = queue
-    self.current = current
+    self.content = content
   }
 
   /// Whether the stream's newest event is recent enough to answer a request.
@@ -52,7 +71,7 @@ final class SystemRendering: Sendable {
     case .waits: return false
     case .mustRender:
       queue.async { [self] in
-        if let changed = update(for: stream, after: shared.maximumAge) { stream.log.append([changed]) }
+        if let changed = update(for: stream, after: shared.maximumAge) { stream.log.append(changed) }
         shared.finish()
       }
       return false
@@ -66,7 +85,7 @@ final class SystemRendering: Sendable {
         guard let stream else { return nil }
         // The first tick comes with the first subscription, whose request has updated the value already.
         let age = max(.milliseconds(interval) / 2, leastAge())
-        return queue.sync { update(for: stream, after: UInt64(max(0, age.wholeNanoseconds))) }.map { [$0] }
+        return queue.sync { update(for: stream, after: UInt64(max(0, age.wholeNanoseconds))) }
       }
       .setFailureType(to: StreamFailure.self)
       .eraseToAnyPublisher()
@@ -75,16 +94,33 @@ final class SystemRendering: Sendable {
   /// Computes the value anew, unless the last update is recent. Called on the queue.
   ///
   /// - Parameter age: the minimum age of the last update, in nanoseconds; below it, there is no new update.
-  /// - Returns: the value, if it has changed.
-  private func update(for stream: ServedStream, after age: UInt64) -> [UInt8]? {
+  /// - Returns: the value, or the rows, if they have changed.
+  private func update(for stream: ServedStream, after age: UInt64) -> EventBatch? {
     let now = EventLoop.monotonicNow()
     guard !shared.isYounger(than: age) else { return nil }
-    let value = current()
+    let value: [UInt8]
+    switch content {
+    case .value(let current): value = current(visibility)
+    case .rows(let current):
+      let changed = changes(to: current(visibility))
+      _ = shared.set(nil, begunAt: now)
+      return changed.isEmpty ? nil : stream.keying.key(EventBatch(changed))
+    }
     let isHeld = value.count <= stream.maximumEventBytes
     if isHeld {
       stream.log.read { storage, _ in storage.usedBytes = Self.heldValues * max(value.count, Self.smallValueBytes) }
     }
-    return shared.set(isHeld ? value : nil, begunAt: now) ? value : nil
+    return shared.set(isHeld ? value : nil, begunAt: now) ? [value] : nil
+  }
+
+  /// The events of rows that have changed.
+  private func changes(to present: [String: CatalogueEntry]) -> [[UInt8]] {
+    let former = rows.withLock { rows in
+      defer { rows = present }
+      return rows
+    }
+    return former.keys.filter { present[$0] == nil }.sorted().map { Self.json(SystemContent.Tombstone(name: $0)) }
+      + present.values.filter { former[$0.name] != $0 }.sorted { $0.name < $1.name }.map { Self.json($0) }
   }
 
   /// JSON with keys in a fixed order, so that equal values are equal bytes.

@@ -64,7 +64,7 @@ final class SystemStreams: Sendable {
     /// The minimum time between two updates at present.
     let leastAge: @Sendable () -> Duration
     let read: AccessRules
-    let render: @Sendable (Visibility) -> [UInt8]
+    let content: SystemContent
   }
 
   fileprivate struct Key: Hashable {
@@ -99,6 +99,8 @@ final class SystemStreams: Sendable {
 
   /// Bytes of a view's ring; a larger value is not appended.
   private static let ringBytes = 16 << 20
+  /// The limits of the view of a table. What is not used takes no memory.
+  private static let (changesBytes, rowLimit, stateBytes) = (4 << 20, 400_000, 160 << 20)
   /// Maximum number of views besides the complete ones. The views of clients that match no rule but `*` are created
   /// even at this limit.
   fileprivate static let viewLimit = 64
@@ -134,28 +136,33 @@ final class SystemStreams: Sendable {
   /// - Parameters:
   ///   - leastAge: the minimum time between two updates at present. Called often, on any thread.
   ///   - read: the clients that may read it.
-  ///   - render: the value for a visibility, as JSON. Called on the queue.
+  ///   - content: computed on the queue.
   /// - Returns: the complete view; nil, with `errno` set, if there is no memory for its log.
   func add(
     _ name: String, _ description: String, everyMilliseconds milliseconds: Int,
-    leastAge: @escaping @Sendable () -> Duration = { .zero }, read: AccessRules,
-    render: @escaping @Sendable (Visibility) -> [UInt8]
+    leastAge: @escaping @Sendable () -> Duration = { .zero }, read: AccessRules, _ content: SystemContent
   ) -> ServedStream? {
     let kind = Kind(
-      name: name, description: description, milliseconds: milliseconds, leastAge: leastAge, read: read, render: render)
+      name: name, description: description, milliseconds: milliseconds, leastAge: leastAge, read: read, content: content
+    )
     state.withLock { $0.kinds[name] = kind }
     return makeView(of: kind, .all)
   }
 
   private func makeView(of kind: Kind, _ visibility: Visibility) -> ServedStream? {
-    let configuration = StreamConfiguration(
+    var configuration = StreamConfiguration(
       name: kind.name, description: kind.description, source: "system",
       limits: .init(events: 64, bytes: Self.ringBytes), start: .whileSubscribed(linger: .zero), read: kind.read)
+    if case .rows = kind.content {
+      configuration.key = SystemContent.key
+      configuration.limits = .init(
+        events: 65536, bytes: Self.changesBytes,
+        state: unsafe .init(keys: Self.rowLimit, bytes: Self.stateBytes, keyDigest: 1))
+    }
     let firstID = max(EventLoop.wallClock(), leastID(of: kind.name))
     guard let storage = EventLog(name: kind.name, limits: configuration.limits, firstID: firstID) else { return nil }
     let rendering = SystemRendering(
-      visibility, maximumAge: maximumAge, leastAge: kind.leastAge, on: queue
-    ) { kind.render(visibility) }
+      visibility, maximumAge: maximumAge, leastAge: kind.leastAge, on: queue, kind.content)
     let stream = ServedStream(configuration, storage: storage, rendering: rendering)
     stream.log.setUpstream(rendering.ticks(for: stream, everyMilliseconds: kind.milliseconds))
     return stream
@@ -296,5 +303,5 @@ extension SystemStreams.State {
 extension StreamServer {
   /// Maximum number of views of system streams, each of which has a descriptor. The complete views and those of
   /// `Visibility.everyone` are counted in addition to the limit.
-  package static let maximumViewCount = SystemStreams.viewLimit + 10
+  package static let maximumViewCount = SystemStreams.viewLimit + 16
 }
