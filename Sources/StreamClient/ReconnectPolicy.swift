@@ -15,6 +15,8 @@ import StreamRuntime
 /// state receives markers also without ``SubscribeOptions/marker``, and does not deliver them. Therefore events that
 /// were left out before a loss are neither examined again nor reported as missing, except those of the last 10 s, or
 /// those since the subscriber's demand was met.
+///
+/// A subscription to a pattern resumes at the newest ``StreamEvent/position``, and leaves out what it has had of each stream.
 public struct ReconnectPolicy: Sendable {
   /// A report besides the events. Delivered on the connection's event loop, before the event that it concerns.
   public enum Report: Equatable, Sendable {
@@ -96,6 +98,12 @@ struct Resumption {
   private var hiddenGap: EventGap?
   /// The id of the newest event or marker; `nil` before the first.
   private(set) var lastID: UInt64?
+  /// The newest id of each stream of a pattern.
+  private var lastIDs: [String: UInt64] = [:]
+  private var patternPosition: UInt64?
+  private var isPattern = false
+  /// Where another subscription resumes; `nil`: as the first one began.
+  var position: UInt64? { isPattern ? patternPosition : lastID }
   /// The newest id before the loss: later connections skip events up to it.
   private var resumedAfter: UInt64?
   private var hasBareEvents = false
@@ -116,8 +124,17 @@ struct Resumption {
 
   /// - Parameter event: receives the gap and the left out count of the hidden markers before it.
   mutating func receive(_ event: inout StreamEvent) -> Verdict {
+    if let name = event.stream, let id = event.id {
+      isPattern = true
+      patternPosition = event.position ?? patternPosition
+      if event.kind == .event, let last = lastIDs.updateValue(id, forKey: name), last >= id {
+        lastIDs[name] = last
+        return .drop
+      }
+    }
     // A marker repeats the id of the event before it.
-    if let id = event.id, let resumedAfter, id < resumedAfter || id == resumedAfter && event.kind == .event {
+    if !isPattern, let id = event.id, let resumedAfter, id < resumedAfter || id == resumedAfter && event.kind == .event
+    {
       return .drop
     }
     if let id = event.id {
@@ -164,8 +181,7 @@ extension StreamEvent {
       case (.events(let one), .events(let other)): .events(one.addingSaturated(other))
       case (.unknown, _), (_, .unknown): .unknown
       }
-    return StreamEvent(
-      id: id, time: time, data: data, gap: sum, leftOutCount: leftOutCount.addingSaturated(count), kind: kind)
+    return with(sum, leftOutCount: leftOutCount.addingSaturated(count))
   }
 }
 

@@ -56,10 +56,14 @@ struct RemoteRequest: Sendable {
   /// The request's data in place of the options.
   var data: [UInt8]?
 
+  /// Whether it is for all streams that a pattern fits.
+  var isForPattern: Bool { kind == .stream && options.ids && NamePattern(name) != nil }
+
   /// - Throws: `.invalid` for a name of more than 255 bytes, which does not fit into a routing tag.
   func payload() throws(StreamError) -> Payload {
     var options = options
     options.gaps = kind == .stream
+    options.names = isForPattern
     do throws(RoutingError) {
       return Payload(
         metadata: try StreamConnection.metadataFormat.metadata(route: name, publisher: publisher),

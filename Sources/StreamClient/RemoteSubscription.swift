@@ -38,6 +38,8 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   private let isFiltered: Bool
   /// Whether payloads have their kind.
   private let hasKind: Bool
+  /// Whether they have the names of their streams.
+  private let hasName: Bool
   /// The state of a subscription that outlives its connection.
   private var resumption: Resumption?
   /// The subscriber; released at the end, on the thread that ends the subscription.
@@ -52,6 +54,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     let hidesMarkers = request.reconnect != nil && needsMarkers && options.ids && !options.marker
     isFiltered = options.filter != nil
     hasKind = options.marker || hidesMarkers
+    hasName = request.isForPattern
     resumption = request.reconnect.map { policy in
       Resumption(
         policy: policy, hidesMarkers: hidesMarkers, beginsWithState: options.from == .state,
@@ -164,7 +167,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
   func receive(_ payload: Payload) {
     transport.loop.assertOnLoop()
     guard let down, !isCancelled.load(ordering: .acquiring) else { return }
-    var event = StreamEvent(payload, isFiltered: isFiltered, hasKind: hasKind)
+    var event = StreamEvent(payload, isFiltered: isFiltered, hasKind: hasKind, hasName: hasName)
     demand.spend()
     if resumption != nil, !mayDeliver(&event) { return }
     demand.add(down.receive(event))
@@ -176,7 +179,8 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
     guard let down else { return }
     var values = values
     while !isCancelled.load(ordering: .acquiring), let (metadata, data) = unsafe values.next() {
-      var event = unsafe StreamEvent(metadata: metadata, data: data, isFiltered: isFiltered, hasKind: hasKind)
+      var event = unsafe StreamEvent(
+        metadata: metadata, data: data, isFiltered: isFiltered, hasKind: hasKind, hasName: hasName)
       demand.spend()
       if resumption != nil, !mayDeliver(&event) { continue }
       demand.add(down.receive(event))
@@ -218,7 +222,7 @@ where Down.Input == StreamEvent, Down.Failure == StreamError {
         error, isRefused: transport.isRefused, fraction: fraction)
     else { return false }
     demand.takeBack()
-    if let id = resumption?.lastID { request?.options.from = .after(id: id) }
+    if let id = resumption?.position { request?.options.from = .after(id: id) }
     phase = .waiting(
       transport.loop.schedule(after: delay) { [self] in
         phase = .idle

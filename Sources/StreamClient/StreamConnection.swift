@@ -54,6 +54,9 @@ public final class StreamConnection: Sendable {
   ///
   ///     let apple = try connection.stream("quotes", where: EventFilter(.init("/symbol", .equals("AAPL"))))
   ///
+  /// A name with `*` is a pattern, which stands for all streams whose names fit, also later ones: `*` fits any characters, also
+  /// slashes. Their events have ``StreamEvent/stream``, and one subscription, with one demand.
+  ///
   /// - Parameters:
   ///   - name: as above.
   ///   - options: the start, the lag policy, and what events have besides their data.

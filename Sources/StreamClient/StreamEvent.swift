@@ -37,6 +37,11 @@ public struct StreamEvent: Equatable, Sendable {
   /// The number of events that ``SubscribeOptions/filter`` left out since the previous event or marker: they are no
   /// ``gap``. 0 without a filter and without ``id``.
   public let leftOutCount: UInt64
+  /// The name of the event's stream, if the subscription is to a pattern; empty for its markers.
+  public private(set) var stream: String?
+  /// The position of a subscription to a pattern from which another one resumes after this event:
+  /// ``SubscribeOptions/Start/after(id:)`` takes it. `nil` as long as there is none.
+  public private(set) var position: UInt64?
 
   /// Creates an event, or a marker, from its parts.
   public init(
@@ -51,18 +56,23 @@ public struct StreamEvent: Equatable, Sendable {
   /// - Parameters:
   ///   - isFiltered: the request has a filter.
   ///   - hasKind: it has markers.
-  init(_ payload: Payload, isFiltered: Bool, hasKind: Bool) {
+  ///   - hasName: it is for a pattern.
+  init(_ payload: Payload, isFiltered: Bool, hasKind: Bool, hasName: Bool) {
     self.init(
-      payload.metadata.flatMap { EventStamp($0, isFiltered: isFiltered, hasKind: hasKind) }, data: payload.data)
+      payload.metadata.flatMap { EventStamp($0, isFiltered: isFiltered, hasKind: hasKind, hasName: hasName) },
+      data: payload.data)
   }
 
   /// Converts a payload in place: only its data are copied.
   init(
-    metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer, isFiltered: Bool, hasKind: Bool
+    metadata: UnsafeRawBufferPointer?, data: UnsafeRawBufferPointer, isFiltered: Bool, hasKind: Bool, hasName: Bool
   ) {
     var stamp: EventStamp?
     if let metadata = unsafe metadata {
-      stamp = unsafe EventStamp(metadata, isFiltered: isFiltered, hasKind: hasKind)
+      stamp =
+        unsafe hasName
+        ? EventStamp(named: metadata, isFiltered: isFiltered, hasKind: hasKind)
+        : EventStamp(metadata, isFiltered: isFiltered, hasKind: hasKind)
     }
     self.init(stamp, data: unsafe [UInt8](data))
   }
@@ -71,10 +81,18 @@ public struct StreamEvent: Equatable, Sendable {
     self.data = data
     (id, time, leftOutCount) = (stamp?.id, stamp?.time, stamp?.leftOutCount ?? 0)
     kind = stamp?.kind == .marker ? .marker : .event
+    (stream, position) = (stamp?.name, stamp.flatMap { $0.position > 0 ? $0.position : nil })
     switch stamp?.missedCount ?? 0 {
     case 0: gap = nil
     case EventStamp.unknownCount: gap = .unknown
     case let count: gap = .events(count)
     }
+  }
+
+  /// The event with another gap and another left out count.
+  func with(_ gap: EventGap?, leftOutCount: UInt64) -> StreamEvent {
+    var event = StreamEvent(id: id, time: time, data: data, gap: gap, leftOutCount: leftOutCount, kind: kind)
+    (event.stream, event.position) = (stream, position)
+    return event
   }
 }

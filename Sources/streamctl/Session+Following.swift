@@ -1,17 +1,18 @@
 import Dispatch
 import Glibc
 import StreamClient
+import StreamProtocol
 import StreamRuntime
 
-/// The streams of `sub`: names, and patterns of names as in a shell. In a pattern `*` also fits slashes.
+/// The streams of `sub`: names, and patterns of names, in which `*` fits any characters.
 struct StreamSelection: Equatable {
   let names: [String]
   let patterns: [String]
 
-  /// - Parameter words: a word with `*`, `?` or `[` is a pattern, because no name has these characters.
+  /// - Parameter words: a word with `*` is a pattern, because no name has this character.
   init(_ words: [String]) {
-    names = words.filter { !$0.contains(where: "*?[".contains) }
-    patterns = words.filter { $0.contains(where: "*?[".contains) }
+    names = words.filter { NamePattern($0) == nil }
+    patterns = words.filter { NamePattern($0) != nil }
   }
 
   /// Whether each event is to be shown with the name of its stream.
@@ -22,21 +23,23 @@ struct StreamSelection: Equatable {
 
   /// Whether a pattern fits the name. System streams have to be named.
   func fits(_ name: String) -> Bool {
-    !name.hasPrefix("$") && !names.contains(name) && patterns.contains { unsafe fnmatch($0, name, 0) == 0 }
+    !names.contains(name) && patterns.contains { NamePattern($0)?.fits(name) == true }
   }
 
   /// The streams for a sentence, to be put in quotes.
   var text: String { (names + patterns).joined(separator: "\", \"") }
 }
 
-/// One stream that is followed.
+/// One stream that is followed, or the streams that a pattern fits.
 private struct Following {
   let name: String
   let inbox: EventInbox
-  var gaps: GapReport
+  let startID: UInt64?
+  /// By the names of streams.
+  var gaps: [String: GapReport] = [:]
+  var previousIDs: [String: UInt64] = [:]
   /// Events that were requested and have not arrived.
   var granted = 0
-  var previousID: UInt64?
   var isCurrent = false
 }
 
@@ -81,10 +84,6 @@ private struct FollowingRun {
   let wanted: Arguments.Subscription
   private var output = Output()
   private var streams: [Following] = []
-  /// The ended streams that a pattern fits, as long as they are in the catalogue.
-  private var ended: Set<String> = []
-  /// The catalogue's inbox, for the patterns.
-  private var catalogue: EventInbox?
   /// Whether streams that are no longer followed had gaps.
   private var hadGaps = false
   private var unwritten: Int
@@ -97,16 +96,12 @@ private struct FollowingRun {
   }
 
   mutating func follow() throws(Stop) {
-    for name in wanted.streams.names { start(name) }
-    if !wanted.streams.patterns.isEmpty {
-      catalogue = subscribe(to: "$streams", .init(ids: false))
-      catalogue?.request(1)
-    }
+    for name in wanted.streams.names + wanted.streams.patterns { start(name) }
+    try lookForStreams()
     var deadline = Session.deadline(wanted.timeout)
     while unwritten > 0 {
       if let end = session.inbox.takeAll().end { throw end }
       said = []
-      try readCatalogue()
       var isIdle = true
       for index in streams.indices.reversed() where unwritten > 0 {
         let pass = try printEvents(of: index)
@@ -116,7 +111,7 @@ private struct FollowingRun {
       }
       guard isIdle else { continue }
       try output.flush()
-      if streams.isEmpty, catalogue == nil { return }
+      if streams.isEmpty { return }
       if !session.alarm.wait(until: deadline), let timeout = wanted.timeout {
         throw .silence(of: wanted.streams.text, timeout)
       }
@@ -132,8 +127,10 @@ private struct FollowingRun {
   }
 
   private mutating func reportGaps(of index: Int) {
-    for sentence in streams[index].gaps.end() { say(sentence, of: streams[index].name) }
-    if !streams[index].gaps.isEmpty { hadGaps = true }
+    for name in streams[index].gaps.keys.sorted() {
+      for sentence in streams[index].gaps[name]?.end() ?? [] { say(sentence, of: name) }
+      hadGaps = true
+    }
   }
 
   private func say(_ notice: String, of name: String) {
@@ -149,8 +146,8 @@ private struct FollowingRun {
   }
 
   private mutating func start(_ name: String) {
-    let gaps = if case .after(let id) = wanted.options.from { GapReport(from: id) } else { GapReport() }
-    var stream = Following(name: name, inbox: subscribe(to: name, wanted.options), gaps: gaps)
+    let startID: UInt64? = if case .after(let id) = wanted.options.from { id } else { nil }
+    var stream = Following(name: name, inbox: subscribe(to: name, wanted.options), startID: startID)
     stream.granted = min(wanted.credit, unwritten)
     stream.inbox.request(stream.granted)
     if wanted.streams.names.contains(name) {
@@ -163,33 +160,16 @@ private struct FollowingRun {
     reportGaps(of: index)
     let stream = streams.remove(at: index)
     session.followed.remove(stream.inbox)
-    ended.insert(stream.name)
   }
 
-  /// Follows new streams that a pattern fits.
-  private mutating func readCatalogue() throws(Stop) {
-    guard let catalogue else { return }
-    let (events, end) = catalogue.takeAll()
-    sayNotices(of: catalogue)
-    if let event = events.last {
-      let names = try StreamListing(json: event.data).rows.map(\.name).filter(wanted.streams.fits)
-      ended.formIntersection(names)
-      let known = Set(streams.map(\.name)).union(ended)
-      for name in names where !known.contains(name) { start(name) }
-      if wanted.follows {
-        catalogue.request(events.count)
-      } else {
-        catalogue.cancel()
-        self.catalogue = nil
-      }
-      if streams.isEmpty, ended.isEmpty {
-        let sentence = "no stream fits \"\(wanted.streams.text)\""
-        guard wanted.follows else { throw .noStream(sentence) }
-        Stop.say("\(sentence) yet; waiting for one")
-      }
-    } else if let end {
-      throw end
-    }
+  /// Says, or fails, if patterns alone are followed and fit no stream.
+  private func lookForStreams() throws(Stop) {
+    guard wanted.streams.names.isEmpty else { return }
+    let rows = try StreamListing(json: session.value(of: "$streams").data).rows
+    guard !rows.contains(where: { wanted.streams.fits($0.name) }) else { return }
+    let sentence = "no stream fits \"\(wanted.streams.text)\""
+    guard wanted.follows else { throw .noStream(sentence) }
+    Stop.say("\(sentence) yet; waiting for one")
   }
 
   @discardableResult private mutating func sayNotices(of inbox: EventInbox) -> Bool {
@@ -202,21 +182,23 @@ private struct FollowingRun {
   }
 
   private mutating func printEvents(of index: Int) throws(Stop) -> Pass {
-    let (name, inbox) = (streams[index].name, streams[index].inbox)
+    let (word, inbox) = (streams[index].name, streams[index].inbox)
     let (events, end) = inbox.takeAll()
     if sayNotices(of: inbox) { streams[index].isCurrent = false }  // after the events to which they belong
     var pass = Pass(isIdle: events.isEmpty)
     for event in events where unwritten > 0 {
       let isMarker = event.kind == .marker
+      let name = event.stream.flatMap { $0.isEmpty ? nil : $0 } ?? word
       if let gap = event.gap {
         let next = isMarker ? event.id.map { $0 &+ 1 } : event.id  // the gap may include the event with a marker's id
-        if let notice = streams[index].gaps.add(
-          gap, after: streams[index].previousID, before: next, at: EventLoop.monotonicNow())
+        let (startID, previous) = (streams[index].startID, streams[index].previousIDs[name])
+        if let notice = streams[index].gaps[name, default: GapReport(from: startID)].add(
+          gap, after: previous, before: next, at: EventLoop.monotonicNow())
         {
           say(notice, of: name)
         }
       }
-      streams[index].previousID = event.id
+      streams[index].previousIDs[name] = event.id
       streams[index].granted -= 1
       if !isMarker {
         try wanted.format.append(event, of: wanted.streams.isSeveral ? name : nil, to: &output)
@@ -238,12 +220,10 @@ private struct FollowingRun {
       streams[index].granted += more
     }
     guard events.isEmpty, let end else { return pass }
-    // Without a connection no stream comes back. A stream that a pattern fits may be removed.
-    guard end == .done || !end.isUnavailability && !wanted.streams.names.contains(name) else {
+    guard end == .done else {
       try output.flush()
       throw end
     }
-    if let message = end.message { say(message, of: name) }
     pass.isLast = true
     return pass
   }
