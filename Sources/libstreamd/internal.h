@@ -190,6 +190,8 @@ struct record {
   uint64_t id, time, gap, left_out;
   uint64_t size;
   uint64_t kind;
+  uint64_t position;  /* of a pattern */
+  uint64_t name_size; /* of the stream's name, which follows the data with a zero byte; 0: none */
 };
 struct sdm_subscription {
   struct request r;
@@ -208,6 +210,7 @@ struct sdm_subscription {
   uint32_t rolling;      /* the number of events that may be open or untaken while the demand has no limit */
   uint64_t largest;      /* bytes of an event since `rolling` was set */
   bool reconnects, marker, filtered, hides_markers, in_state;
+  bool named;            /* for a pattern: payloads have names and positions, and `position` is one of these */
   bool has_position;     /* `position` is set */
   uint64_t position;     /* the id of the newest event or marker */
   bool resumed;          /* events up to `resumed_after` were received before */

@@ -121,7 +121,8 @@ typedef struct sdm_event {
   uint64_t left_out; /* events that the filter left out since the last delivery; 0 without `where` */
   uint32_t kind;     /* sdm_kind */
   uint32_t reserved0;
-  uint64_t reserved[2];
+  const char *stream; /* of a subscription to a pattern: the name of the event's stream, valid as `data` is; NULL: it has one stream, or a marker */
+  uint64_t position; /* of a subscription to a pattern: another one resumes after this event with SDM_FROM_ID; 0: with none yet */
 } sdm_event;
 
 /* Initialize with SDM_OPTIONS_INIT, then set members. NULL in place of options: SDM_OPTIONS_INIT. */
@@ -170,7 +171,10 @@ int sdm_wait(sdm *c, uint64_t usec);
 int sdm_get(sdm *c, const char *stream, sdm_event *e);
 
 /* --- subscription --- */
-/* Does not block. The request is sent with its first credit, and refused as a result of sdm_next(): "from" counts from that moment. */
+/* A name with '*' is a pattern: all streams whose names fit, also later ones; '*' fits any characters, also '/'. They have one credit. Resumed
+ * after a loss, such a subscription begins with the last position: nothing is missed, and what was delivered at that time or
+ * later may be delivered again, with its id.
+ * Does not block. The request is sent with its first credit, and refused as a result of sdm_next(): "from" counts from that moment. */
 int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream, const sdm_options *o);
 /* Adds n, saturating. 0: -EINVAL. A marker costs one, too. SDM_UNLIMITED: for ever, granted in parts: at most 65,536 events and about 8 MiB
  * wait to be taken. Whatever the credit, sdm_process() reads no more while 64 MiB of events wait on the connection; sdm_get() and sdm_flush()

@@ -18,7 +18,10 @@ enum { ROLLING_FIRST = 128, ROLLING_LEAST = 16, ROLLING_MOST = 65536, ROLLING_BY
 
 /* --- untaken events --- */
 
-static size_t record_bytes(size_t size) { return sizeof(struct record) + ((size + 7) & ~(size_t)7); }
+static size_t record_bytes(const struct record *r) {
+  size_t size = r->size + (r->name_size ? r->name_size + 1 : 0);
+  return sizeof *r + ((size + 7) & ~(size_t)7);
+}
 
 static struct segment *new_segment(sdm *c, bool is_first, size_t least) {
   size_t capacity = is_first ? FIRST_SEGMENT_BYTES : SEGMENT_BYTES;
@@ -47,8 +50,8 @@ static void free_segment(sdm *c, struct segment *segment) {
   c->spare = segment;
 }
 
-static const char *keep(sdm_subscription *s, struct record record, const uint8_t *data) {
-  size_t bytes = record_bytes(record.size);
+static const char *keep(sdm_subscription *s, struct record record, const uint8_t *data, const uint8_t *name) {
+  size_t bytes = record_bytes(&record);
   struct segment *last = s->last;
   if (!last || bytes > last->capacity - last->end) {
     last = new_segment(s->r.c, !last, bytes);
@@ -58,7 +61,12 @@ static const char *keep(sdm_subscription *s, struct record record, const uint8_t
     s->last = last;
   }
   memcpy(last->bytes + last->end, &record, sizeof record);
-  if (record.size) memcpy(last->bytes + last->end + sizeof record, data, record.size);
+  uint8_t *end = last->bytes + last->end + sizeof record;
+  if (record.size) memcpy(end, data, record.size);
+  if (record.name_size) {
+    memcpy(end + record.size, name, record.name_size);
+    end[record.size + record.name_size] = 0;
+  }
   last->end += bytes;
   s->untaken++;
   s->r.c->has_news = true;
@@ -93,8 +101,9 @@ static inline size_t take(sdm_subscription *s, sdm_event *e) {
   struct record record;
   memcpy(&record, bytes, sizeof record);
   *e = (sdm_event){.id = record.id, .time = record.time, .data = bytes + sizeof record, .size = record.size,
-                   .gap = record.gap, .left_out = record.left_out, .kind = (uint32_t)record.kind};
-  size_t size = record_bytes(record.size);
+                   .gap = record.gap, .left_out = record.left_out, .kind = (uint32_t)record.kind, .position = record.position};
+  if (record.name_size) e->stream = (const char *)e->data + record.size;
+  size_t size = record_bytes(&record);
   s->offset += size;
   return size;
 }
@@ -158,9 +167,18 @@ static void refund(sdm_subscription *s) {
 }
 
 /* Reads what WIRE.md, "Content of a payload" has. */
-static const char *read_metadata(const sdm_subscription *s, struct record *record, const uint8_t *p, size_t size) {
+static const char *read_metadata(const sdm_subscription *s, struct record *record, const uint8_t *p, size_t size,
+                                 const uint8_t **name) {
   bool has_kind = s->marker || s->hides_markers;
   size_t least = 16u + (s->filtered ? 8u : 0u) + (has_kind ? 1u : 0u);
+  if (s->named) {
+    size_t start = least + 8;
+    if (!p || size < start + 9 || size != start + 9 + p[start + 8]) return "the metadata of an event has an unexpected length";
+    record->position = number_at(p + start, 8);
+    record->name_size = p[start + 8];
+    *name = p + start + 9;
+    size = start;
+  }
   if (!p || (size != least && size != least + 8)) return "the metadata of an event has an unexpected length";
   record->id = number_at(p, 8);
   record->time = number_at(p + 8, 8);
@@ -181,24 +199,27 @@ static const char *read_metadata(const sdm_subscription *s, struct record *recor
 const char *subscription_payload(sdm_subscription *s, const uint8_t *metadata, size_t metadata_size,
                                  const uint8_t *data, size_t size) {
   struct record record = {.size = size};
-  const char *violation = read_metadata(s, &record, metadata, metadata_size);
+  const uint8_t *name = NULL;
+  const char *violation = read_metadata(s, &record, metadata, metadata_size, &name);
   if (violation) return violation;
   if (!s->open) return "the daemon has sent more events than were requested";
   s->open--;
   bool is_marker = record.kind == SDM_MARKER;
-  if (s->resumed && (record.id < s->resumed_after || (record.id == s->resumed_after && !is_marker))) {
+  if (s->resumed && !s->named && (record.id < s->resumed_after || (record.id == s->resumed_after && !is_marker))) {
     refund(s);
     return NULL;
   }
-  s->position = record.id;
-  s->has_position = true;
+  if (!s->named || record.position) {
+    s->position = s->named ? record.position : record.id;
+    s->has_position = true;
+  }
   if (is_marker) s->in_state = false;
   record.gap = sum(record.gap, s->hidden_gap);
   record.left_out = sum(record.left_out, s->hidden_left_out);
   bool is_hidden = is_marker && s->hides_markers;
   s->hidden_gap = is_hidden ? record.gap : 0;
   s->hidden_left_out = is_hidden ? record.left_out : 0;
-  if (!is_hidden) return keep(s, record, data);
+  if (!is_hidden) return keep(s, record, data, name);
   refund(s);
   return NULL;
 }
@@ -275,8 +296,8 @@ static int write_options(sdm *c, sdm_subscription *s, const sdm_options *o) {
   size_t capacity = 128 + (o->where ? strlen(o->where) : 0);
   s->options = malloc(capacity);
   if (!s->options) return fail(c, -ENOMEM, "no memory is left");
-  snprintf(s->options, capacity, ",\"gaps\":true%s%s%s%s}", lag[o->on_lag], o->where ? ",\"where\":" : "",
-           o->where ? o->where : "", s->marker || s->hides_markers ? ",\"marker\":true" : "");
+  snprintf(s->options, capacity, ",\"gaps\":true%s%s%s%s%s}", lag[o->on_lag], o->where ? ",\"where\":" : "",
+           o->where ? o->where : "", s->marker || s->hides_markers ? ",\"marker\":true" : "", s->named ? ",\"names\":true" : "");
   return options_from(c, s->from, o);
 }
 
@@ -304,6 +325,7 @@ SDM_PUBLIC int sdm_subscribe(sdm *c, sdm_subscription **ret, const char *stream,
   s->reconnects = options.reconnect;
   s->marker = options.marker;
   s->filtered = options.where != NULL;
+  s->named = strchr(stream, '*') != NULL;
   s->in_state = options.from == SDM_FROM_STATE;
   /* A marker is a position to resume from: events that were left out before a loss are not examined again, and a state has
    * an end. */

@@ -2,7 +2,7 @@
 
 from daemon import expect
 from proxy import REQUEST_STREAM
-from trial import PATIENCE_MILLISECONDS, check, must_be, numbers
+from trial import ALL, PATIENCE_MILLISECONDS, check, must_be, numbers
 
 NO_STREAM, NO_EFFECT, TOO_MANY_STREAMS = 1, 8, 47
 
@@ -40,6 +40,35 @@ def stream_without_access(trial):
     sender = trial.publisher("closed/a")
     sender.publish("1")
     sender.must_fail("access-denied")
+
+
+@check()
+def pattern(trial):
+    """a pattern has the events of the streams that there are and of later ones, each in order, and makes none"""
+    trial.daemon.publish("rooms/a", "1")
+    reader = trial.subscribe("rooms/*", **ALL)
+    must_be(reader.take(1), ["1"])
+    trial.daemon.publish("rooms/b", "2")
+    must_be(reader.take(1), ["2"])
+    trial.daemon.publish("rooms/a", "3")
+    must_be(reader.take(1), ["3"])
+    trial.subscribe("rooms/none/*").must_be_quiet()
+
+
+@check()
+def pattern_over_a_loss(trial):
+    """over a cut connection a pattern misses no event of its streams"""
+    trial.daemon.publish("rooms/a", "1")
+    reader = trial.subscribe("rooms/*", **ALL, reconnect=True)
+    must_be(reader.take(1), ["1"])
+    for number in range(2, 6):
+        trial.daemon.publish("rooms/" + "ab"[number % 2], str(number))
+    seen = {reader.take(1)[0].data for _ in range(4)}
+    trial.proxy.cut()
+    trial.daemon.publish("rooms/c", "6")
+    trial.daemon.publish("rooms/a", "7")
+    while not {b"6", b"7"} <= seen:  # those of the last position may come again
+        seen.add(reader.take(1)[0].data)
 
 
 @check()

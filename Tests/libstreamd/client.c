@@ -66,7 +66,7 @@ void expect_run(sdm *c, sdm_subscription *s, const char *format, int first, int 
 static const struct { const char *name; void (*run)(void); } checks[] = {
     {"publish_over_kills", publish_over_kills}, {"bounded", bounded}, {"waits", waits}, {"resume_over_kill", resume_over_kill},
     {"resume_over_stop", resume_over_stop}, {"resume_over_loss", resume_over_loss}, {"gap_over_loss", gap_over_loss},
-    {"state", state}, {"filters", filters}, {"poll_loop", poll_loop}, {"starts", starts}, {"credit", credit}, {"batches", batches},
+    {"state", state}, {"pattern", pattern}, {"filters", filters}, {"poll_loop", poll_loop}, {"starts", starts}, {"credit", credit}, {"batches", batches},
     {"gaps", gaps}, {"markers", markers}, {"end_of_stream", end_of_stream}, {"refusals", refusals}, {"arguments", arguments},
     {"lost_without_reconnect", lost_without_reconnect}, {"publish_unnamed", publish_unnamed}, {"tcp", tcp}, {"token", token}, {"forks", forks},
     {"lifetime", lifetime},

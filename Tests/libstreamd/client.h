@@ -16,6 +16,7 @@ void expect_run(sdm *c, sdm_subscription *s, const char *format, int first, int 
 /* subscribing.c */
 void starts(void);
 void state(void);
+void pattern(void);
 void credit(void);
 void poll_loop(void);
 void batches(void);

@@ -49,6 +49,30 @@ void starts(void) {
   sdm_unref(c);
 }
 
+void pattern(void) {
+  publish("rooms/a", 1, "a%d");
+  sdm *c = connected();
+  sdm_event e;
+  sdm_subscription *s = subscribed(c, "rooms/*", from(SDM_FROM_REPLAY, 0, 10));
+  EQUAL(next_of(c, s, &e), 1);
+  CHECK(is_text(&e, "a1") && e.stream && strcmp(e.stream, "rooms/a") == 0 && e.id > 0);
+  publish("rooms/b", 2, "b%d");
+  for (int i = 1; i <= 2; i++) {
+    EQUAL(next_of(c, s, &e), 1);
+    CHECK(e.stream && strcmp(e.stream, "rooms/b") == 0 && e.data && e.gap == 0);
+    CHECK(e.position > 0 && e.position <= e.time);
+  }
+  uint64_t position = e.position;
+  sdm_subscription_unref(s);
+  publish("rooms/a", 1, "c%d");
+  s = subscribed(c, "rooms/*", from(SDM_FROM_ID, position, 10));
+  do EQUAL(next_of(c, s, &e), 1);
+  while (strcmp(e.stream, "rooms/b") == 0); /* the events of that time come again */
+  CHECK(is_text(&e, "c1") && strcmp(e.stream, "rooms/a") == 0);
+  sdm_subscription_unref(s);
+  sdm_unref(c);
+}
+
 void state(void) {
   publish("quotes", 3, "{\"symbol\":\"S%d\",\"round\":1}");
   publish("quotes", 2, "{\"symbol\":\"S%d\",\"round\":2}");

@@ -32,6 +32,19 @@ def test_a_stream_exists_from_make_to_forget(c):
         c.forget("rooms/kitchen", timeout=30)
 
 
+def test_a_pattern_has_the_events_of_all_streams_with_their_names(c):
+    c.publish("rooms/den", "1")
+    with c.subscribe("rooms/*", start="new", marker=True) as s:
+        marker = s.next(30)
+        assert marker.is_marker and marker.stream is None and marker.position > 0
+        c.publish("rooms/den", "2")
+        c.publish("rooms/loft", "3")
+        events = [s.next(30) for _ in range(2)]
+        assert [(event.stream, event.text()) for event in events] == [("rooms/den", "2"), ("rooms/loft", "3")]
+    with c.subscribe("rooms/*", since=events[0].position) as s:
+        assert "3" in [s.next(30).text() for _ in range(2)]
+
+
 def test_publishing_and_subscribing_make_a_stream(c):
     c.publish("rooms/hall", "x")
     assert c.get("rooms/hall", timeout=30).text() == "x"

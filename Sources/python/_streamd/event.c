@@ -4,7 +4,9 @@
 struct event {
   PyObject_HEAD
   unsigned long long id, time, gap, left_out;
-  PyObject *data; /* bytes */
+  PyObject *data;   /* bytes */
+  PyObject *stream; /* str, or None */
+  unsigned long long position;
   char is_marker;
 };
 
@@ -17,6 +19,8 @@ static struct event *make(unsigned long long id, unsigned long long time, PyObje
   self->id = id;
   self->time = time;
   self->data = data;
+  self->stream = Py_NewRef(Py_None);
+  self->position = 0;
   self->gap = self->left_out = 0;
   self->is_marker = 0;
   return self;
@@ -29,6 +33,15 @@ PyObject *new_event(const sdm_event *e) {
   self->gap = e->gap;
   self->left_out = e->left_out;
   self->is_marker = e->kind == SDM_MARKER;
+  self->position = e->position;
+  if (e->stream) {
+    Py_DECREF(self->stream);
+    self->stream = PyUnicode_FromString(e->stream);
+    if (!self->stream) {
+      Py_DECREF(self);
+      return NULL;
+    }
+  }
   return (PyObject *)self;
 }
 
@@ -47,13 +60,13 @@ static int read_gap(PyObject *object, void *number) {
 }
 
 static PyObject *event_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
-  static char *names[] = {"id", "time_us", "data", "gap", "left_out", "is_marker", NULL};
-  unsigned long long id, time, gap = 0, left_out = 0;
-  PyObject *data;
+  static char *names[] = {"id", "time_us", "data", "gap", "left_out", "is_marker", "stream", "position", NULL};
+  unsigned long long id, time, gap = 0, left_out = 0, position = 0;
+  PyObject *data, *stream = Py_None;
   int is_marker = 0;
   (void)type;
-  if (!PyArg_ParseTupleAndKeywords(arguments, words, "O&O&S|O&O&p:Event", names, read_number, &id, read_number, &time, &data,
-                                   read_gap, &gap, read_number, &left_out, &is_marker))
+  if (!PyArg_ParseTupleAndKeywords(arguments, words, "O&O&S|O&O&pOO&:Event", names, read_number, &id, read_number, &time, &data,
+                                   read_gap, &gap, read_number, &left_out, &is_marker, &stream, read_number, &position))
     return NULL;
   Py_INCREF(data);
   struct event *self = make(id, time, data);
@@ -61,12 +74,16 @@ static PyObject *event_new(PyTypeObject *type, PyObject *arguments, PyObject *wo
   self->gap = gap;
   self->left_out = left_out;
   self->is_marker = (char)is_marker;
+  Py_DECREF(self->stream);
+  self->stream = Py_NewRef(stream);
+  self->position = position;
   return (PyObject *)self;
 }
 
 static void event_dealloc(struct event *self) {
   PyTypeObject *type = Py_TYPE(self);
   Py_DECREF(self->data);
+  Py_XDECREF(self->stream);
   PyObject_Free(self);
   Py_DECREF(type);
 }
@@ -101,7 +118,8 @@ static PyObject *event_json(struct event *self, PyObject *unused) {
 static PyObject *parts(struct event *self) {
   PyObject *gap = event_gap(self, NULL);
   if (!gap) return NULL;
-  return Py_BuildValue("KKONKO", self->id, self->time, self->data, gap, self->left_out, self->is_marker ? Py_True : Py_False);
+  return Py_BuildValue("KKONKOOK", self->id, self->time, self->data, gap, self->left_out, self->is_marker ? Py_True : Py_False,
+                       self->stream, self->position);
 }
 
 static PyObject *event_reduce(struct event *self, PyObject *unused) {
@@ -113,7 +131,7 @@ static PyObject *event_reduce(struct event *self, PyObject *unused) {
 static PyObject *event_repr(struct event *self) {
   PyObject *content = parts(self);
   if (!content) return NULL;
-  PyObject *format = PyUnicode_FromString("Event(id=%r, time_us=%r, data=%r, gap=%r, left_out=%r, is_marker=%r)");
+  PyObject *format = PyUnicode_FromString("Event(id=%r, time_us=%r, data=%r, gap=%r, left_out=%r, is_marker=%r, stream=%r, position=%r)");
   PyObject *text = format ? PyUnicode_Format(format, content) : NULL;
   Py_XDECREF(format);
   Py_DECREF(content);
@@ -131,8 +149,9 @@ static PyObject *event_compare(struct event *self, PyObject *other, int operatio
   if ((operation != Py_EQ && operation != Py_NE) || Py_TYPE(other) != event_type) Py_RETURN_NOTIMPLEMENTED;
   struct event *that = (struct event *)other;
   int is_equal = self->id == that->id && self->time == that->time && self->gap == that->gap &&
-                 self->left_out == that->left_out && self->is_marker == that->is_marker;
-  if (is_equal) is_equal = PyObject_RichCompareBool(self->data, that->data, Py_EQ);
+                 self->left_out == that->left_out && self->is_marker == that->is_marker && self->position == that->position;
+  if (is_equal) is_equal = PyObject_RichCompareBool(self->stream, that->stream, Py_EQ);
+  if (is_equal > 0) is_equal = PyObject_RichCompareBool(self->data, that->data, Py_EQ);
   if (is_equal < 0) return NULL;
   return PyBool_FromLong((operation == Py_EQ) == is_equal);
 }
@@ -142,6 +161,8 @@ static PyMemberDef members[] = {
   {"time_us", T_ULONGLONG, offsetof(struct event, time), READONLY, "when the daemon received it, microseconds since the Unix epoch"},
   {"data", T_OBJECT_EX, offsetof(struct event, data), READONLY, "its bytes"},
   {"left_out", T_ULONGLONG, offsetof(struct event, left_out), READONLY, "events that the filter left out since the last one"},
+  {"stream", T_OBJECT_EX, offsetof(struct event, stream), READONLY, "of a pattern: the name of its stream"},
+  {"position", T_ULONGLONG, offsetof(struct event, position), READONLY, "of a pattern: since= of a subscription that resumes here; 0: none yet"},
   {"is_marker", T_BOOL, offsetof(struct event, is_marker), READONLY, "with marker=True: every event up to id was delivered"},
   {0},
 };

@@ -14,8 +14,11 @@ class Event:
     data: Final[bytes]
     gap: Final[int | None]  # events missed directly before this one; None: unknown how many
     left_out: Final[int]  # events the filter left out since the last one
+    stream: Final[str | None]  # of a pattern: the name of its stream; None for a marker
+    position: Final[int]  # of a pattern: since= of a subscription that resumes after this event; 0: none yet
     is_marker: Final[bool]  # with marker=True: every event up to id was delivered
-    def __new__(cls, id: int, time_us: int, data: bytes, gap: int | None = 0, left_out: int = 0, is_marker: bool = False) -> Self: ...
+    def __new__(cls, id: int, time_us: int, data: bytes, gap: int | None = 0, left_out: int = 0, is_marker: bool = False, stream: str | None = None,
+                position: int = 0) -> Self: ...
     @property
     def time(self) -> datetime: ...  # aware, UTC
     def text(self) -> str: ...  # UTF-8
