@@ -72,6 +72,19 @@ def pattern_over_a_loss(trial):
 
 
 @check()
+def pattern_over_a_kill(trial):
+    """over a kill of the daemon a pattern misses no event of its streams"""
+    reader = trial.subscribe("note*", trial.connect(trial.daemon.socket), **ALL, reconnect=True)
+    trial.daemon.publish("notes", *numbers(20))
+    seen = {event.data for event in reader.take(10)}
+    trial.daemon.kill()
+    trial.daemon.begin()
+    trial.daemon.publish("notes", *numbers(20, 21))
+    while len(seen) < 40:  # those of the last position may come again
+        seen.add(reader.take(1)[0].data)
+
+
+@check()
 def all_streams_in_use(trial):
     """a stream that would exceed the limit of its template is refused while the others are in use"""
     reader = trial.subscribe("few/a", marker=True, from_="new")
