@@ -38,7 +38,10 @@ export interface ConnectOptions {
  * anew.
  */
 export interface Connection {
-  /** The events of a stream. The request is made at once; a refusal is an error of the first wait for an event. */
+  /**
+   * The events of a stream, or of all streams that fit a pattern, in which `*` stands for any characters. The request
+   * is made at once; a refusal is an error of the first wait for an event.
+   */
   subscribe(stream: string, options?: SubscribeOptions): Subscription;
   /**
    * The newest event, or the first one if there is none yet; null: the stream has ended without one, or `wait` is over.
@@ -118,12 +121,18 @@ export interface Subscription extends AsyncIterableIterator<StreamEvent> {
  */
 export class StreamEvent {
   private constructor();
+  /** The name of its stream, also if the subscription is to a pattern; the pattern, for a marker of one. */
   readonly stream: string;
   readonly kind: "event" | "marker";
   readonly id: bigint;
   /** When the daemon received it, in microseconds since the Unix epoch. */
   readonly time: bigint;
   readonly date: Date;
+  /**
+   * `from` of another subscription that continues here: the id, or for a pattern a time; null: a pattern has not sent
+   * something of all streams yet.
+   */
+  readonly position: bigint | null;
   /** Empty for a marker. */
   readonly data: Buffer;
   /** How many events were missed directly before this one; null: their number is unknown. */

@@ -219,6 +219,21 @@ check("events come as a readable stream of Node and of the Web", async (connecti
   assert.ok(error instanceof NoSuchStream);
 });
 
+check("a pattern has the events of all streams that fit, with their names and its position", async (connection) => {
+  await connection.publish("rooms/p-a", "1");
+  const subscription = connection.subscribe("rooms/p-*", { from: "-1h", marker: true });
+  const [first, marker] = await take(subscription, 2);
+  assert.deepEqual([first.text(), first.stream, marker.kind, marker.stream], ["1", "rooms/p-a", "marker", "rooms/p-*"]);
+  await connection.publish("rooms/p-b", "2");
+  const [second] = await take(subscription, 1);
+  assert.deepEqual([second.text(), second.stream, second.gap], ["2", "rooms/p-b", 0]);
+  await connection.publish("rooms/p-a", "3");
+  const again = connection.subscribe("rooms/p-*", { from: second.position });
+  for await (const { stream } of again) if (stream === "rooms/p-a") break;
+  const one = await connection.get("rooms/p-a");
+  assert.equal(one.position, one.id);
+});
+
 check("streams of templates are made and forgotten", async (connection) => {
   await connection.make("rooms/kitchen");
   await connection.make("rooms/kitchen");

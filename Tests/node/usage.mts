@@ -22,6 +22,7 @@ function show(event: StreamEvent): void {
   is<bigint>()(event.id);
   is<bigint>()(event.time);
   is<Date>()(event.date);
+  is<bigint | null>()(event.position);
   is<Buffer>()(event.data);
   is<number | null>()(event.gap);
   is<number>()(event.leftOut);

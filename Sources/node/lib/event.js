@@ -4,17 +4,19 @@ import { inspect } from "node:util";
 export class StreamEvent {
   #bytes;
   #metadata; // where the id begins, and 8 bytes later the time
+  #place; // where the position begins
   #start;
   #end;
   #data;
 
-  constructor(stream, kind, bytes, metadata, start, end, gap, leftOut) {
+  constructor(stream, kind, bytes, metadata, place, start, end, gap, leftOut) {
     this.stream = stream;
     this.kind = kind;
     this.gap = gap;
     this.leftOut = leftOut;
     this.#bytes = bytes;
     this.#metadata = metadata;
+    this.#place = place;
     this.#start = start;
     this.#end = end;
   }
@@ -25,6 +27,11 @@ export class StreamEvent {
 
   get time() {
     return this.#bytes.readBigUInt64BE(this.#metadata + 8);
+  }
+
+  get position() {
+    const position = this.#bytes.readBigUInt64BE(this.#place);
+    return position === 0n ? null : position;
   }
 
   get date() {

@@ -14,12 +14,13 @@ export function checkedName(stream) {
 }
 
 /** The members of the options of a subscription that stay the same, as JSON texts by name. */
-export function subscriptionOptions({ where, marker, onLag }, hidesMarkers) {
+export function subscriptionOptions({ where, marker, onLag }, hidesMarkers, isPattern) {
   if (onLag !== undefined && !ON_LAG.includes(onLag)) throw new Invalid(`onLag: ${onLag} is none of ${ON_LAG.join(", ")}`);
   const members = { gaps: "true" };
   if (onLag !== undefined) members.on_lag = JSON.stringify(onLag);
   if (where !== undefined) members.where = filterOf(where);
   if (marker || hidesMarkers) members.marker = "true";
+  if (isPattern) members.names = "true";
   return members;
 }
 

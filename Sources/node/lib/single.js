@@ -93,7 +93,7 @@ export async function getNewest(connection, stream, { key, wait, signal } = {}) 
   if (!reply) return null;
   const { bytes, metadata, start, end } = reply;
   if (start - metadata !== 16) throw new ProtocolError("the metadata of a reply has not 16 bytes");
-  return new StreamEvent(stream, "event", bytes, metadata, start, end, 0, 0);
+  return new StreamEvent(stream, "event", bytes, metadata, metadata, start, end, 0, 0);
 }
 
 export async function giveCommand(connection, verb, stream, { signal } = {}) {

@@ -22,12 +22,13 @@ class SubscriptionRequest extends Request {
   #place; // JSON
   #options; // JSON of the other members
   #reconnects;
+  #isPattern;
   #hasFilter;
   #hasKind;
   #hidesMarkers;
   #isInState;
   #hasPosition = false;
-  #high = 0; // the halves of the id of the newest event or marker
+  #high = 0; // the halves of where to continue: the id of the newest event or marker, or the position of a pattern
   #low = 0;
   #resumedAfter = null; // events up to this id were received before; null: none were, or a later one has come
   #hiddenGap = 0; // of markers that are not delivered
@@ -42,6 +43,7 @@ class SubscriptionRequest extends Request {
     this.untaken = 0;
     this.#window = checkedCredit(credit);
     this.#reconnects = reconnect;
+    this.#isPattern = stream.includes("*");
     this.#isInState = from === "state";
     this.#hasFilter = where !== undefined;
     // A marker is a position to continue from: events that were left out before a loss are not examined again, and a
@@ -49,7 +51,7 @@ class SubscriptionRequest extends Request {
     this.#hidesMarkers = reconnect && !marker && (this.#hasFilter || this.#isInState);
     this.#hasKind = marker || this.#hidesMarkers;
     this.#place = placeOf(options);
-    const members = subscriptionOptions(options, this.#hidesMarkers);
+    const members = subscriptionOptions(options, this.#hidesMarkers, this.#isPattern);
     this.#options = Object.entries(members).map(([name, text]) => `,"${name}":${text}`).join("");
   }
 
@@ -73,7 +75,7 @@ class SubscriptionRequest extends Request {
 
   interrupt() {
     this.#openCredit = 0;
-    if (this.#hasPosition) this.#resumedAfter = this.#position;
+    if (this.#hasPosition && !this.#isPattern) this.#resumedAfter = this.#position;
   }
 
   /** The program has taken an event. */
@@ -93,28 +95,39 @@ class SubscriptionRequest extends Request {
 
   /** Reads what WIRE.md, "Content of a payload" has. */
   receive(bytes, metadata, start, end) {
-    const least = 16 + (this.#hasFilter ? 8 : 0) + (this.#hasKind ? 1 : 0), size = start - metadata;
+    const least = 16 + (this.#hasFilter ? 8 : 0) + (this.#hasKind ? 1 : 0) + (this.#isPattern ? 17 : 0), size = start - metadata;
     if (size < least) throw new ProtocolError("the metadata of an event has an unexpected length");
     if (this.#openCredit === 0) throw new ProtocolError("the daemon has sent more events than were requested");
     this.#openCredit--;
-    let at = metadata + 16, gap = 0, leftOut = 0, kind = EVENT;
+    let at = metadata + 16, place = metadata, gap = 0, leftOut = 0, kind = EVENT, stream = this.stream;
     if (this.#hasFilter) {
       leftOut = bytes.readUInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4);
       at += 8;
     }
-    if (size >= least + 8) {
+    if (this.#isPattern || size >= least + 8) {
       gap = gapAt(bytes, at);
       at += 8;
     }
     if (this.#hasKind) kind = bytes[at++];
+    if (this.#isPattern) {
+      place = at;
+      at += 9 + bytes[at + 8];
+      if (at > place + 9) stream = bytes.toString("utf8", place + 9, at);
+    }
     if (at !== start || kind > MARKER) throw new ProtocolError("the metadata of an event is malformed");
     if (kind === MARKER && end > start) throw new ProtocolError("a marker has data");
     if (this.#resumedAfter !== null && !this.#isNew(bytes.readBigUInt64BE(metadata), kind)) return this.#renew();
-    this.#high = bytes.readUInt32BE(metadata);
-    this.#low = bytes.readUInt32BE(metadata + 4);
-    this.#hasPosition = true;
+    this.#setPosition(bytes.readUInt32BE(place), bytes.readUInt32BE(place + 4));
     if (kind === MARKER) this.#isInState = false;
-    this.#pass(kind, bytes, metadata, start, end, gap, leftOut);
+    this.#pass(stream, kind, bytes, metadata, place, start, end, gap, leftOut);
+  }
+
+  /** A pattern has no position, which is 0, until it has had something of all streams. */
+  #setPosition(high, low) {
+    if (high === 0 && low === 0 && this.#isPattern) return;
+    this.#high = high;
+    this.#low = low;
+    this.#hasPosition = true;
   }
 
   #isNew(id, kind) {
@@ -123,7 +136,7 @@ class SubscriptionRequest extends Request {
     return isNew;
   }
 
-  #pass(kind, bytes, metadata, start, end, gap, leftOut) {
+  #pass(stream, kind, bytes, metadata, place, start, end, gap, leftOut) {
     if (this.#hiddenGap !== 0) gap = gap === null || this.#hiddenGap === null ? null : gap + this.#hiddenGap;
     leftOut += this.#hiddenLeftOut;
     if (kind === MARKER && this.#hidesMarkers) {
@@ -132,7 +145,8 @@ class SubscriptionRequest extends Request {
     }
     this.#hiddenGap = this.#hiddenLeftOut = 0;
     this.untaken++;
-    this.deliver(new StreamEvent(this.stream, kind === MARKER ? "marker" : "event", bytes, metadata, start, end, gap, leftOut));
+    const name = kind === MARKER ? "marker" : "event";
+    this.deliver(new StreamEvent(stream, name, bytes, metadata, place, start, end, gap, leftOut));
   }
 
   complete() {
