@@ -41,11 +41,11 @@ extension EventLog {
   public func discard() { place?.discard() }
 
   private static func place(
-    in region: SharedRegion, nameBytes: Int, for need: CompactShape.Need, limits: Limits
+    in region: SharedRegion, nameBytes: Int, for need: CompactShape.Need, limits: Limits, isForced: Bool = false
   ) -> (SharedRegion.Place, CompactShape)? {
     for bits in SharedRegion.placeBits {
       guard let shape = CompactShape(in: 1 << bits, nameBytes: nameBytes, for: need, limits: limits) else { continue }
-      return region.allocate(bits: bits).map { ($0, shape) }
+      return region.allocate(bits: bits, isForced: isForced).map { ($0, shape) }
     }
     return nil
   }
@@ -62,8 +62,11 @@ extension EventLog {
   ///   - bytes: bytes of their records.
   ///   - slots: at least; a power of two.
   ///   - noteBytes: bytes of each slot of the checkpoint, at least.
-  /// - Returns: false, without any effect, if the shared region is full.
-  @inline(never) func grow(by events: Int, _ bytes: Int, slots: Int = 1, noteBytes: Int = 0) -> Bool {
+  ///   - isForced: whether the budget of the shared region does not matter.
+  /// - Returns: false, without any effect, if the shared region is full, or its budget is used up.
+  @inline(never) func grow(
+    by events: Int, _ bytes: Int, slots: Int = 1, noteBytes: Int = 0, isForced: Bool = false
+  ) -> Bool {
     guard let place else { return false }
     var need = CompactShape.Need()
     let storedBytes = storedBytes
@@ -72,8 +75,9 @@ extension EventLog {
     need.bytes = max(storedBytes, min((storedBytes + bytes) / 2 * 3, limits.bytes))
     need.noteBytes = max(layout.compactNoteBytes ?? 0, noteBytes)
     let name = unsafe layout.nameBytes
-    guard let (next, shape) = unsafe Self.place(in: place.region, nameBytes: name.count, for: need, limits: limits)
-    else { return false }
+    let found = unsafe Self.place(
+      in: place.region, nameBytes: name.count, for: need, limits: limits, isForced: isForced)
+    guard let (next, shape) = found else { return false }
     unsafe move(to: place.region.bytes(of: next), shape)
     place.move(to: next)
     return true
@@ -114,6 +118,6 @@ extension EventLog {
   /// the last one.
   func hasRoom(for checkpoint: Checkpoint) -> Bool {
     if checkpoint.bytes.count <= checkpointNote?.capacity ?? -1 { return true }
-    return grow(by: 0, 0, noteBytes: LogNote.slotBytes(for: checkpoint.bytes.count))
+    return grow(by: 0, 0, noteBytes: LogNote.slotBytes(for: checkpoint.bytes.count), isForced: true)
   }
 }

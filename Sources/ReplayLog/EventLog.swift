@@ -552,7 +552,9 @@ public final class EventLog {
       while slots < most, firstBesideHole(first, slots) != first { slots *= 2 }
       first = firstBesideHole(first, slots)
     }
-    guard place.first > first || place.byteCount > layout.ringBytes, grow(by: 1, place.byteCount, slots: slots) else {
+    // An event that does not fit alone gets its memory in any case: its publisher may have a confirmation.
+    let isNeeded = place.byteCount > layout.ringBytes
+    guard place.first > first || isNeeded, grow(by: 1, place.byteCount, slots: slots, isForced: isNeeded) else {
       return place
     }
     return presentPlace(for: dataBytes)

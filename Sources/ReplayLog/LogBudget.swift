@@ -26,12 +26,13 @@ public final class LogBudget: Sendable {
   /// Sets the limit in bytes. Logs that exceed a lower one stay.
   public func setLimit(_ bytes: Int) { limit.store(bytes, ordering: .relaxed) }
 
+  /// - Parameter isForced: whether the limit does not matter: it is only reported that it is exceeded.
   /// - Returns: false, without any effect, if the limit does not allow it.
-  func take(_ bytes: Int) -> Bool {
+  func take(_ bytes: Int, isForced: Bool) -> Bool {
     guard used.add(bytes, ordering: .relaxed).newValue > limit.load(ordering: .relaxed) else { return true }
-    give(bytes)
     refuse()
-    return false
+    if !isForced { give(bytes) }
+    return isForced
   }
 
   /// Takes bytes whatever the limit is.

@@ -142,9 +142,10 @@ import Synchronization
   // MARK: Places
 
   /// A place of zeros.
+  /// - Parameter isForced: whether the budget does not matter.
   /// - Returns: nil when the region is full, or the budget is used up.
-  func allocate(bits: Int) -> Place? {
-    guard budget.take(1 << bits) else { return nil }
+  func allocate(bits: Int, isForced: Bool) -> Place? {
+    guard budget.take(1 << bits, isForced: isForced) else { return nil }
     let place = state.withLock { state -> Place? in
       guard let number = state.open[bits].last ?? addChunk(bits: bits, to: &state) else { return nil }
       let index: Int

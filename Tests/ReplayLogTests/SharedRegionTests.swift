@@ -226,14 +226,18 @@ import Testing
     #expect(left.endPosition == log.endPosition && left.log(limits: Self.limits).checkpoint == nil)
   }
 
-  @Test func logsTakeNoMoreThanTheirBudget() throws {
+  @Test func logsGrowWithinTheirBudgetAndHaveRoomForAnEventBeyondIt() throws {
     let budget = LogBudget(limit: 64 << 10)
     let region = try #require(SharedRegion(name: "test", byteCount: 64 << 20, isKept: true, budget: budget))
     var logs: [EventLog] = []
     while budget.hasRoom { logs.append(try log(in: region, "\(logs.count)")) }
     #expect(logs.count > 100)
     for log in logs { log.append([[UInt8](repeating: 1, count: 2000)]) }
-    #expect(budget.usedBytes <= 64 << 10 && logs.contains { $0.takeLeftOutCount() == 1 })
+    #expect(logs.allSatisfy { $0.takeLeftOutCount() == 0 && $0.heldIDs.last == $0.endPosition - 1 })
+    // The next events replace those that there are.
+    let full = budget.usedBytes
+    for log in logs { for _ in 0..<20 { log.append([[UInt8](repeating: 1, count: 1900)]) } }
+    #expect(budget.usedBytes == full && logs.allSatisfy { $0.heldIDs.last == $0.endPosition - 1 })
     let used = budget.usedBytes
     let next = LogBudget(limit: 1000)
     #expect(try SharedRegion.adopted(dup(region.descriptor), budget: next, damaged: { _ in }).logs.count == logs.count)
