@@ -506,6 +506,23 @@ final class TestMaker: StreamMaker {
     }
   }
 
+  /// The queue waits two seconds for a turn of each loop.
+  @Test func aStreamThatAStuckLoopKeepsIsForgottenLater() async throws {
+    try await withServer { harness in
+      let maker = try serve(harness, forget: .milliseconds(1))
+      let (isStuck, mayGoOn) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+      harness.server.loops[0].execute {
+        isStuck.signal()
+        mayGoOn.wait()
+      }
+      isStuck.wait()
+      maker.queue.sync { try? harness.server.makeStream("s/a", for: nil) }
+      // After one attempt, which the loop prevents.
+      maker.queue.async(after: .milliseconds(50)) { mayGoOn.signal() }
+      harness.eventually { names(harness).isEmpty && maker.forgotten.withLock { $0 } == ["s/a"] }
+    }
+  }
+
   @Test func usersTakeTurnsWithTheStreamsThatAreMadeForThem() {
     var requests = MakingRequests()
     let order = Locked<[String]>([])

@@ -56,6 +56,8 @@ struct MakingOutcome: Sendable {
 extension StreamServer {
   /// The most streams that are forgotten together.
   private static let forgottenTogether = 256
+  /// The streams that a request tries to forget in vain, before it is refused.
+  private static let mostFailures = 4
 
   /// Serves these templates from now on, in place of the former ones. Called before clients are served, and then on the
   /// maker's queue. A stream that another template fits now belongs to that one. The caller changes the streams whose
@@ -222,6 +224,7 @@ extension StreamServer {
   }
 
   private func makeRoom(in template: ServedTemplate, for user: ClientUser) throws(RequestFailure) {
+    var failures = 0
     while true {
       // Loops that have ended take no turns, so that nothing is forgotten any more.
       guard !isEnding.load(ordering: .acquiring) else { throw .restarting }
@@ -230,8 +233,11 @@ extension StreamServer {
       case .admitted:
         guard lacksMemory else { return }
         guard makesMemory() else { throw .noMemoryForStreams }
-      // One that is in use again is not named a second time.
-      case .forgets(let name): forget([name], of: template)
+      case .forgets(let name):
+        if forget([name], of: template) { continue }
+        // Streams that are in use again, or that a stuck loop may use.
+        failures += 1
+        guard failures < Self.mostFailures else { throw .tooManyStreams(.full, of: template.terms, for: user) }
       case .refused(let refusal): throw .tooManyStreams(refusal, of: template.terms, for: user)
       }
     }
@@ -243,15 +249,19 @@ extension StreamServer {
   /// unused one.
   /// - Returns: false if all streams of all templates are in use.
   private func makesMemory() -> Bool {
-    var count = 1
+    var (count, failures) = (1, 0)
     while lacksMemory, !isEnding.load(ordering: .acquiring) {
       templates.noteEnds(streams)
       let unused = templates.all.compactMap { template in
         template.withStreams { $0.timeOfLongestUnused(use: use) }.map { (template, since: $0) }
       }
       guard let (template, _) = unused.min(by: { $0.since < $1.since }) else { return false }
-      forget(template.withStreams { $0.longestUnused(atMost: count, use: use) }, of: template)
-      count = min(2 * count, Self.forgottenTogether)
+      if forget(template.withStreams { $0.longestUnused(atMost: count, use: use) }, of: template) {
+        count = min(2 * count, Self.forgottenTogether)
+      } else {
+        failures += 1
+        guard failures < Self.mostFailures else { return false }
+      }
     }
     return true
   }
@@ -297,7 +307,8 @@ extension StreamServer {
   // MARK: Forgetting
 
   /// Forgets streams that are not in use. A client that asks for one meanwhile waits for the queue, and makes it again.
-  private func forget(_ names: [String], of template: ServedTemplate) {
+  /// - Returns: whether any was forgotten.
+  @discardableResult private func forget(_ names: [String], of template: ServedTemplate) -> Bool {
     let removed = remove(names)
     // A loop that has found one of them before has begun to use it after this.
     let isCertain = awaitTurns()
@@ -305,11 +316,14 @@ extension StreamServer {
       !isCertain || stream.isInUse || making.withLock { $0?.dependents[stream.name]?.isEmpty == false }
     }
     putBack(used)
+    // If a loop is stuck, none of them need be in use, and no end of a use would list them again.
+    template.withStreams { made in for stream in used { made.release(stream.name, at: EventLoop.monotonicNow()) } }
     let isUsed = Set(used.map(\.name))
     let gone = removed.filter { !isUsed.contains($0.name) }
     end(gone)
     retire(gone)
     release(names.filter { !isUsed.contains($0) }, of: template)
+    return !gone.isEmpty
   }
 
   /// Releases what belongs to streams that have ended.
