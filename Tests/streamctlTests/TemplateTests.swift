@@ -11,10 +11,13 @@ import Testing
 
 /// Makes streams to which clients publish.
 private final class PublishedMaker: StreamMaker {
-  let queue = DispatchQueue(label: "maker")
+  let queue = WorkQueue(label: "maker")
+  let hasMemory = true
   private let server: StreamServer
 
   init(_ server: StreamServer) { self.server = server }
+
+  func makesAtOnce(_ template: NameTemplate) -> Bool { false }
 
   func make(
     _ name: String, of template: NameTemplate, _ values: NameValues, for maker: StreamOwner?
