@@ -31,7 +31,7 @@ final class Machine {
   /// Whether the server has ended, and not only left its connections to the next one.
   private var isStopped = false
   private var auditors: [String: Auditor] = [:]
-  private let queue = DispatchQueue(label: "streams")
+  private let queue = WorkQueue(label: "streams")
   private(set) var isReloading = false
   /// Whether the last reload had no effect: a new stream's log could not be made.
   private(set) var hasFailedToReload = false
