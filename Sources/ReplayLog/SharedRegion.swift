@@ -215,7 +215,9 @@ import Synchronization
   }
 
   private func isClear(_ place: Place) -> Bool {
-    unsafe bytes(of: place).withMemoryRebound(to: UInt64.self) { unsafe $0.allSatisfy { $0 == 0 } }
+    let bytes = unsafe bytes(of: place)
+    let start = bytes.baseAddress!
+    return unsafe bytes.load(as: UInt64.self) == 0 && memcmp(start, start + 8, bytes.count - 8) == 0
   }
 
   // MARK: Recovery
