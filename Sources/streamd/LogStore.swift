@@ -50,6 +50,8 @@ final class LogStore {
   var storedCount: Int { heldCount.load(ordering: .relaxed) }
   private let heldCount = Atomic(0)
   private let small: SmallLogs
+  /// Discards logs in shared memory, once the service manager has received those that continue them.
+  private var superseded: [() -> Void] = []
   /// The service manager's names of shared regions that are not used on: until `finish`, their logs are copied.
   private var formerRegions: [String] = []
   private var nextNumber = 0
@@ -220,10 +222,19 @@ final class LogStore {
   ///
   /// - Returns: false if the manager is late. Later calls then do not wait, until `finish`.
   @discardableResult private func confirm() -> Bool {
-    guard isStoring else { return true }
-    isStoring = !manager.flush(within: isManagerLate ? .zero : Self.storeTime)
-    if isStoring { isManagerLate = true }
-    return !isStoring
+    if isStoring { isStoring = !manager.flush(within: isManagerLate ? .zero : Self.storeTime) }
+    guard !isStoring else {
+      isManagerLate = true
+      return false
+    }
+    superseded.forEach { $0() }
+    superseded = []
+    return true
+  }
+
+  /// The log of a stream continues in another one, which the service manager receives first if it is to keep that.
+  private func supersede(_ discard: @escaping () -> Void, of stream: String) {
+    if storedNames[stream] == nil { discard() } else { superseded.append(discard) }
   }
 
   /// Returns when the logs that were made may be used: the service manager has received them, unless it is late, and the
@@ -394,7 +405,8 @@ final class LogStore {
     } else {
       log = try made(inMemory(stream, limits, takingOver: best?.log()), stream.name)
       hold(log, of: stream.name, inPlaceOf: held?.name)
-      release(held)
+      release(stored: held?.name)
+      if let remains = held?.remains { supersede(remains.discard, of: stream.name) }
     }
     if let file { leave(file, of: stream) }
     return StoredLog(log: log, storage: Self.storage(of: stream, refusal))
@@ -488,7 +500,7 @@ final class LogStore {
       if stream.keep != .no { hold(log, of: name, inPlaceOf: storedName) }
       release(stored: storedName)
     }
-    if !stays { old.discard() }
+    if !stays { supersede(old.discard, of: name) }
     let replacesFile = stream.keep == .no || confirm() && stream.keep == .memory
     if replacesFile {
       if isFiled || folder.hasLeftFile(of: name) { folder.remove(name) }
