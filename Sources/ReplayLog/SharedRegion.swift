@@ -266,8 +266,9 @@ import Synchronization
     for index in (0..<chunk.capacity).reversed() {
       let place = Place(offset: number << Self.chunkBits + index << bits, bits: bits)
       guard unsafe bytes(of: place).load(as: UInt64.self) != 0 else {
-        // It may have half of a log: the process was killed while it made or removed one.
-        if !isClear(place) { clear(place) }
+        // It may have half of a log: the process was killed while it made or removed one. A look at a large place would
+        // give it memory.
+        if place.byteCount >= Self.returnedBytes || !isClear(place) { clear(place) }
         chunk.free.append(UInt16(index))
         continue
       }
@@ -290,7 +291,10 @@ import Synchronization
         state.open[bits].append(number)
       }
     }
-    if chunk.used == 0 { setBits(0, ofChunk: number) }
+    if chunk.used == 0 {
+      clear(Place(offset: number << Self.chunkBits, bits: Self.chunkBits))
+      setBits(0, ofChunk: number)
+    }
     return logs
   }
 }

@@ -185,6 +185,22 @@ import Testing
     }
   }
 
+  @Test func theNextProcessGivesFreePlacesNoMemory() throws {
+    let region = try region()
+    func blocks() -> Int {
+      var status = stat()
+      fstat(region.descriptor, &status)
+      return Int(status.st_blocks) * 512
+    }
+    var logs = try (0..<40).map { try log(in: region, "\($0)") }
+    for log in logs { for _ in 0..<20 { log.append([[UInt8](repeating: 1, count: 8000)]) } }
+    for (index, log) in logs.enumerated() where index % 4 > 0 { log.discard() }
+    logs = logs.enumerated().filter { $0.offset % 4 == 0 }.map(\.element)
+    let before = blocks()
+    #expect(try next(region).logs.count == 10)
+    #expect(blocks() <= before + 64 << 10)
+  }
+
   @Test func aLogThatWasDiscardedStaysReadable() throws {
     let region = try region()
     let log = try log(in: region)
