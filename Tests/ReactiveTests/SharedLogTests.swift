@@ -165,6 +165,26 @@ private struct BatchStorage: ReplayStorage {
     #expect(log.read { storage, completion in completion == nil && storage.endPosition == 0 })
   }
 
+  /// Shuts its log down when it is notified.
+  private final class EndingReader: LogReader {
+    let log: BatchLog
+    init(_ log: BatchLog) { self.log = log }
+    func logDidChange() { log.shutDown() }
+  }
+
+  /// Otherwise a publisher whose stream is removed at that moment is told that its value is lost.
+  @Test func demandTellsThatAValueIsStoredAlthoughTheLogWasShutDownMeanwhile() {
+    let probe = Probe<[Int], Never>()
+    let log = batchLog(probe, start: .always)
+    log.start()
+    let reader = EndingReader(log)
+    log.attach(reader)
+    #expect(probe.send([1]) == .max(1) && probe.state.cancels == 1)
+    #expect(probe.send([2]) == Subscribers.Demand.none)
+    #expect(log.read { storage, _ in storage.endPosition } == 1)
+    log.detach(reader)
+  }
+
   @Test func finishingALogCancelsItsUpstream() {
     let probe = Probe<[Int], Never>()
     let log = batchLog(probe)

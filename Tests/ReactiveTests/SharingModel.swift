@@ -254,7 +254,7 @@ struct SharingModel {
   private mutating func receiveReturns() -> Bool {
     guard let generation = receiving else { return false }
     receiving = nil
-    let demand = twice { $0.valueReceived(generation, $1) }
+    let demand = twice { $0.valueReceived(generation, isStored: false, $1) }
     if demand != .none {
       check(demand, of: generation)
       links[generation]?.requested += demand

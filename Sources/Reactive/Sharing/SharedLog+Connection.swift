@@ -84,7 +84,11 @@ extension SharedLog {
   }
 
   @inlinable func accept(_ input: Storage.Input, _ generation: UInt64) -> Subscribers.Demand {
-    if let appended = state.withLock({ $0.append(input, from: generation, slack: slack) }) { notify(of: appended) }
-    return state.withLock { $0.machine.valueReceived(generation, $0.extent) }
+    let (appended, isStored) = state.withLock { state in
+      let appended = state.append(input, from: generation, slack: slack)
+      return (appended, appended != nil && state.waiting.isEmpty)
+    }
+    if let appended { notify(of: appended) }
+    return state.withLock { $0.machine.valueReceived(generation, isStored: isStored, $0.extent) }
   }
 }

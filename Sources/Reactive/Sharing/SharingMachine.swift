@@ -408,9 +408,13 @@
 
   /// Records that a value of this connection has been processed.
   ///
-  /// - Returns: The demand to return to upstream.
-  @usableFromInline mutating func valueReceived(_ generation: UInt64, _ log: Extent) -> Subscribers.Demand {
-    guard connection.generation == generation else { return .none }
+  /// - Parameter isStored: Whether the whole value is in the storage.
+  /// - Returns: The demand to return to upstream. It also tells an upstream that counts its stored values that this one
+  ///   is stored, even if the log was shut down since: a cancelled upstream sends nothing for it.
+  @usableFromInline mutating func valueReceived(
+    _ generation: UInt64, isStored: Bool, _ log: Extent
+  ) -> Subscribers.Demand {
+    guard connection.generation == generation else { return isShutDown && isStored ? .max(1) : .none }
     connection.isReceiving = false
     return connection.isRetracted ? .none : nextDemand(log)
   }
