@@ -67,6 +67,29 @@ import Testing
     #expect(log.hasEnded && log.read { _, completion in completion?.isFinished == true })
   }
 
+  @Test func aLogThatAwaitsAReaderKeepsWhatNobodyHasRead() {
+    let probe = Probe<[Int], Never>()
+    let log = Log(storage: Ring(4), start: .always, demand: .oneAtATime, overflow: .waitForReader)
+    log.setUpstream(probe.eraseToAnyPublisher())
+    log.start()
+    #expect(probe.requested == .max(1))
+    #expect(probe.send([1, 2, 3]) == .max(1) && !log.isHeld)
+    #expect(probe.send([4, 5]) == Subscribers.Demand.none && log.isHeld)
+    #expect(log.values == [1, 2, 3, 4])
+    let reader = SilentReader()
+    log.attach(reader)
+    #expect(log.reader(reader, oldestUnread: 0) == 0)
+    log.reader(reader, oldestUnread: 3)
+    #expect(log.values == [2, 3, 4, 5])
+    // What it has read may go after it has left, and nothing else.
+    log.detach(reader)
+    #expect(probe.send([6, 7]) == Subscribers.Demand.none && log.values == [4, 5, 6, 7] && log.isHeld)
+    let other = SilentReader()
+    log.attach(other)
+    log.reader(other, oldestUnread: 4)
+    #expect(!log.isHeld && probe.send([8]) == Subscribers.Demand.none && log.values == [5, 6, 7, 8])
+  }
+
   @Test func unrequestedValuesWaitForRoom() {
     let probe = Probe<[Int], Never>()
     let (log, reader) = Log.connected(to: probe, .waitForSlowest)

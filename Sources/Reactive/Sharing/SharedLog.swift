@@ -40,6 +40,8 @@ public enum ShareStart: Sendable, Equatable {
   /// Unread elements are kept, and upstream waits for the reader that is furthest behind. Only with
   /// ``UpstreamDemand/oneAtATime``.
   case waitForSlowest
+  /// The same. Elements that no reader has read are kept also while there is none: upstream waits for the first one.
+  case waitForReader
 }
 
 /// A reader that reads a log itself and is notified of changes.
@@ -167,7 +169,7 @@ public enum ShareStart: Sendable, Equatable {
   ) {
     let machine = SharingMachine(start: start, demand: demand, overflow: overflow)
     state = Locked(State(machine: machine, storage: storage))
-    lossless = Atomic(overflow == .waitForSlowest)
+    lossless = Atomic(overflow != .dropOldest)
     (self.schedule, self.slack) = (schedule, slack)
     state.withLock { $0.observeAppends() }
   }
@@ -312,6 +314,9 @@ public enum ShareStart: Sendable, Equatable {
   /// subscribers do not read. Nil while upstream does not wait; always nil for a log that drops elements.
   package var positionUpstreamWaitsFor: UInt64? { state.withLock { $0.machine.positionUpstreamWaitsFor } }
 
+  /// Whether a lossless log has no room for the next element, so that upstream is not asked.
+  package var isHeld: Bool { state.withLock { !$0.waiting.isEmpty || $0.extent.isFull } }
+
   /// With one value at a time: whether upstream is asked for a value that has not arrived; nil while the log is
   /// connecting, frozen, suspended or shut down.
   package var isAwaitingUpstream: Bool? { state.withLock { $0.machine.isAwaitingUpstream } }
@@ -355,6 +360,7 @@ extension SharedLog.State {
   /// - Returns: Whether the storage has accepted any element.
   @inlinable mutating func enqueue(_ input: Storage.Input) -> Bool {
     let end = storage.endPosition
+    if machine.awaitsReader { storage.hold(from: max(machine.oldestUnread, storage.firstPosition)) }
     if waiting.isEmpty {
       guard let rest = storage.appendWhatFits(input) else { return true }
       waiting = [rest]

@@ -117,6 +117,8 @@
   private var start: ShareStart
   /// Whether upstream waits for the slowest reader.
   @usableFromInline private(set) var isLossless: Bool
+  /// The first element that no reader has read, in a log that keeps such elements; nil in others.
+  private var firstUnread: UInt64?
   private var readers: [ObjectIdentifier: Reader] = [:]
   /// The number of subscribers.
   private(set) var subscribers = 0
@@ -136,7 +138,8 @@
 
   init(start: ShareStart, demand: UpstreamDemand, overflow: LogOverflow) {
     precondition(overflow == .dropOldest || demand == .oneAtATime, "only one at a time can wait for readers")
-    (self.start, self.demand, isLossless) = (start, demand, overflow == .waitForSlowest)
+    (self.start, self.demand, isLossless) = (start, demand, overflow != .dropOldest)
+    firstUnread = overflow == .waitForReader ? 0 : nil
   }
 
   /// Whether there is an upstream subscription, or one is being made.
@@ -165,11 +168,18 @@
   /// Records the first element that a reader has not read. For a lossless log the caller must then call
   /// ``drained(appending:waiting:_:)``. Has no effect for a reader that is not attached.
   mutating func setOldestUnread(_ position: UInt64, of reader: ObjectIdentifier) {
+    guard readers[reader] != nil else { return }
     readers[reader]?.oldestUnread = position
+    if let first = firstUnread, position != .max { firstUnread = max(first, position) }
   }
 
+  /// Whether elements are kept that no reader has read, also while there is none.
+  @usableFromInline var awaitsReader: Bool { firstUnread != nil }
+
   /// The first element that the storage must keep; `.max` for none, and for a log that drops elements.
-  var oldestUnread: UInt64 { isLossless ? readers.values.reduce(.max) { min($0, $1.oldestUnread) } : .max }
+  @usableFromInline var oldestUnread: UInt64 {
+    isLossless ? readers.values.reduce(firstUnread ?? .max) { min($0, $1.oldestUnread) } : .max
+  }
 
   /// The oldest unread element, while upstream could send more but receives no request because subscribers do not read.
   /// Nil while upstream does not wait, and for a log that drops elements.
@@ -471,7 +481,8 @@
     precondition(!isFrozen, "the log is frozen already")
     (isFrozen, wasConnected) = (true, isConnected)
     self.start = start
-    isLossless = overflow == .waitForSlowest
+    isLossless = overflow != .dropOldest
+    firstUnread = overflow == .waitForReader ? firstUnread ?? 0 : nil
   }
 
   /// Sets another upstream for a frozen log; a former end is void.
