@@ -157,6 +157,13 @@ class SourceSubscription<Machine: SourceMachine>: RetractableSubscription, Resti
     }
   }
 
+  /// Ends the stream of the source, which is asked for nothing more. On the thread.
+  final func complete() {
+    let down = down
+    cancel()
+    down?.receive(completion: .finished)
+  }
+
   final func cancel() {
     guard !isCancelled.exchange(true, ordering: .acquiringAndReleasing) else { return }
     thread.loop.execute { [self] in

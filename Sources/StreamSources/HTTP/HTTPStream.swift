@@ -21,18 +21,20 @@ public struct HTTPStream: SourceDriver {
   fileprivate let form: ServerSentEventForm
   fileprivate let lineEnd: LineEnd
   fileprivate let idleTimeout: Duration?
+  fileprivate let single: SingleRequest?
 
   /// - Parameters:
   ///   - configuration: `timeout` applies to the response's head, `maximumBodyBytes` to one event.
   ///   - form: the event made of a server-sent event.
   ///   - lineEnd: how lines end.
   ///   - idleTimeout: a response that is being read fails after this time without a byte; nil: no limit.
+  ///   - single: the only request, of which `configuration` has all but the body; nil: it is made again and again.
   public init(
     _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm = .data,
-    lineEnd: LineEnd = .automatic, idleTimeout: Duration? = nil
+    lineEnd: LineEnd = .automatic, idleTimeout: Duration? = nil, single: SingleRequest? = nil
   ) {
     (self.configuration, self.format, self.form) = (configuration, format, form)
-    (self.lineEnd, self.idleTimeout) = (lineEnd, idleTimeout)
+    (self.lineEnd, self.idleTimeout, self.single) = (lineEnd, idleTimeout, single)
   }
 
   /// Makes the subscriptions of one source.
@@ -83,13 +85,18 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   private let fingerprint: BodyDigest
   /// The position in the log, or the position that the last batch will put there.
   private var position: SourcePosition?
+  /// The response to a single request, if it is not the stream.
+  private var refused: RefusedRequest?
+  /// How a single request has ended; nil: it has not.
+  private var ending: (failure: String?, refusal: SingleRequest.Refusal?)?
 
   init(
     _ driver: HTTPStream, _ context: SourceContext, _ memory: HTTPStream.Memory,
     _ down: AnySubscriber<EventBatch, Never>
   ) {
     (self.driver, self.memory) = (driver, memory)
-    resumption = driver.format == .serverSentEvents ? context.resumption(.stream) : nil
+    let continues = driver.format == .serverSentEvents && driver.single == nil
+    resumption = continues ? context.resumption(.stream) : nil
     fingerprint = driver.configuration.fingerprint(["sse"])
     super.init(context, memory, to: down)
   }
@@ -131,6 +138,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   override func advance() {
     guard isLive else { return }
     if let last = takeHeld() { deliver(last) }
+    if held.isEmpty, let ending, let single = driver.single {
+      single.ended(ending.failure, ending.refusal)
+      return complete()
+    }
     if isPaused, isWanted {
       isPaused = false
       heardAt = now
@@ -139,12 +150,28 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     super.advance()
   }
 
-  override func perform(_ action: RestartMachine.Action) { perform(action) { connect() } }
+  override func perform(_ action: RestartMachine.Action) {
+    perform(action) {
+      guard let single = driver.single else { return connect() }
+      single.turn { [weak self] body in
+        guard let self else { return }
+        thread.loop.execute { [self] in
+          guard isLive else { return }
+          if let body { connect(body) } else { complete() }
+        }
+      }
+    }
+  }
 
-  private func connect() {
+  /// - Parameter body: that of a single request.
+  private func connect(_ body: HTTPBody? = nil) {
     do throws(SourceFailure) {
       var request = try driver.configuration.request(nil)
       request.isEndless = true
+      if var body {
+        if body.type.isEmpty { body.type = driver.single?.standardType ?? "" }
+        request.body = body
+      }
       switch driver.format {
       case .lines: splitter = LineSplitter(maximumBytes: driver.configuration.maximumBodyBytes, end: driver.lineEnd)
       case .serverSentEvents:
@@ -182,7 +209,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   private func ended(_ failure: SourceFailure?) {
     letGo()
     guard isLive else { return }  // cancelled, and its own end is under way
-    conclude(failure.map(doubted))
+    guard let single = driver.single else { return conclude(failure.map(doubted)) }
+    let secrets = single.secrets + [bearer].compactMap { $0 }
+    ending = refused.map { ($0.sentence(without: secrets), $0.refusal(without: secrets)) } ?? (failure?.sentence, nil)
+    advance()
   }
 
   private func deliver(_ events: EventBatch) {
@@ -202,9 +232,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     note(head.status)
+    if driver.single != nil { return answered(head) }
     guard head.isContent else { return .discard }
     if driver.format == .serverSentEvents, !head.isEventStream {
-      var failure = SourceFailure("not an event stream: its Content-Type is not text/event-stream")
+      var failure = SourceFailure(Self.noEventStream)
       failure.status = head.status
       return .refuse(failure)
     }
@@ -214,15 +245,37 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     }
     memory.doubt = .none
     if let failure = head.refusal(as: content) { return .refuse(failure) }
+    begin(head)
+    return .take
+  }
+
+  private func begin(_ head: UpstreamResponse) {
     (self.head, charset, isAtStart, hasBody) = (head, nil, true, false)
     report(machine?.answered(at: now))
     heardAt = now
     if let idleTimeout = driver.idleTimeout { awaitSilence(of: idleTimeout, after: idleTimeout) }
+  }
+
+  /// The response to a single request. What is not the stream is read as well, because it says why.
+  private func answered(_ head: UpstreamResponse) -> Transfer.Plan {
+    let isContent = 200..<300 ~= head.status && head.status != 204
+    if !isContent {
+      refused = RefusedRequest(head)
+    } else if driver.format == .serverSentEvents, !head.isEventStream {
+      refused = RefusedRequest(head, reason: Self.noEventStream)
+    } else if let failure = head.refusal(as: content) {
+      refused = RefusedRequest(head, reason: failure.sentence)
+    }
+    begin(head)
     return .take
   }
 
   func transferReceived(_ bytes: UnsafeRawBufferPointer) -> Transfer.Flow {
     heardAt = now
+    if refused != nil {
+      let goesOn = unsafe refused?.append(bytes) == true
+      return goesOn ? .next : .stop(SourceFailure("the rest is not read"))
+    }
     guard isWanted else {
       isPaused = true
       return .pause
@@ -241,9 +294,13 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   }
 
   func transferEnded(_ result: Result<UpstreamResponse, SourceFailure>) {
-    if isRenewed(self) { return }
+    if isRenewed(self) {
+      refused = nil
+      return
+    }
+    if refused != nil { return ended(nil) }
     switch result {
-    case .success(let head) where head.isContent:
+    case .success(let head) where head.isContent || driver.single != nil:
       var last = EventBatch()
       do throws(EventTooLong) {
         if let charset {
@@ -266,6 +323,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 }
 
 extension HTTPStreamSubscription {
+  private static let noEventStream = "not an event stream: its Content-Type is not text/event-stream"
+
   /// Server-sent events are in UTF-8, whatever the response says. Source: WHATWG HTML, 9.2.6.
   private var content: HTTPContent { driver.format == .lines ? driver.configuration.content : .any }
 

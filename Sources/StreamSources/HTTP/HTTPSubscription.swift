@@ -52,6 +52,9 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
     awaitToken(handler)
   }
 
+  /// The token of the request, if it has been got for it.
+  final var bearer: String? { sent?.token }
+
   private final var awaitsToken: Bool { sent.map { $0.token == nil } ?? false }
 
   private final func awaitToken(_ handler: any Transfer.Handler) {
