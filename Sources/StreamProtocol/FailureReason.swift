@@ -92,6 +92,10 @@ public enum FailureReason: UInt16, CaseIterable, Sendable {
   case requestTooLarge = 46
   /// All streams of a template that the client could have are in use.
   case tooManyStreams = 47
+  /// The stream is the answer to another request.
+  case otherRequest = 48
+  /// A request cannot be stored before it is made.
+  case notKept = 49
 
   /// Whether the client may make the same request again by itself.
   public enum Retry: Sendable {
@@ -121,9 +125,11 @@ public enum FailureReason: UInt16, CaseIterable, Sendable {
     case .noStream, .noKey: Meaning(code: Self.rejected, status: 404)
     case .mayNotRead, .mayNotWrite, .mayNotCommand: Meaning(code: Self.rejected, status: 403)
     case .takesNoValues: Meaning(code: Self.rejected, status: 405)
-    case .noSpace, .noEffect, .tooManyRequests, .tooManyViews, .tooManyPublishers, .noMemory, .filtersTooLarge:
+    case .notKept, .noSpace, .noEffect, .tooManyRequests, .tooManyViews, .tooManyPublishers, .noMemory,
+      .filtersTooLarge:
       Meaning(code: Self.rejected, status: 503)
     case .tooManyMaps, .noDescriptors, .tooManyStreams: Meaning(code: Self.rejected, status: 503, retry: .later)
+    case .otherRequest: Meaning(code: Self.rejected, status: 409)
     case .tooManyFilters, .invalidRequest, .unknownPosition, .noState, .notMapped, .notMappable:
       Meaning(code: Self.invalid, status: 400)
     case .tooLarge: Meaning(code: Self.invalid, status: 413)

@@ -55,6 +55,8 @@ static const struct meaning {
     [SDM_REASON_TOO_MUCH_INPUT] = {"too-much-input", -EDQUOT, NEVER},
     [SDM_REASON_REQUEST_TOO_LARGE] = {"request-too-large", -EMSGSIZE, RECONNECT},
     [SDM_REASON_TOO_MANY_STREAMS] = {"too-many-streams", -EDQUOT, LATER},
+    [SDM_REASON_OTHER_REQUEST] = {"other-request", -EOPNOTSUPP, NEVER},
+    [SDM_REASON_NOT_KEPT] = {"not-kept", -EDQUOT, NEVER},
 };
 
 /* NULL: a reason of a later daemon, or none. */

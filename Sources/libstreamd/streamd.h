@@ -110,6 +110,8 @@ enum sdm_reason {
   SDM_REASON_TOO_MUCH_INPUT = 45,           /* unprocessed data of the user */
   SDM_REASON_REQUEST_TOO_LARGE = 46,        /* a request has ended the connection */
   SDM_REASON_TOO_MANY_STREAMS = 47,         /* all streams of a template that the client could have are in use */
+  SDM_REASON_OTHER_REQUEST = 48,            /* the stream is the answer to another request */
+  SDM_REASON_NOT_KEPT = 49,                 /* a request for an upstream cannot be stored */
 };
 
 typedef struct sdm_event {

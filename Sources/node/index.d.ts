@@ -246,4 +246,5 @@ export const Reason: {
   readonly MAP_REMOVED: 38; readonly STATE_LOST: 39; readonly TYPE_CHANGED: 40; readonly INVALID_TOKEN: 41;
   readonly INVALID_AUTHENTICATION: 42; readonly TOO_MANY_CONNECTIONS: 43; readonly NOT_CONFIGURED: 44;
   readonly TOO_MUCH_INPUT: 45; readonly REQUEST_TOO_LARGE: 46; readonly TOO_MANY_STREAMS: 47;
+  readonly OTHER_REQUEST: 48; readonly NOT_KEPT: 49;
 };

@@ -82,6 +82,8 @@ const REASONS = [
   ["TOO_MUCH_INPUT", LimitExceeded],
   ["REQUEST_TOO_LARGE", Invalid, RECONNECT],
   ["TOO_MANY_STREAMS", LimitExceeded, LATER],
+  ["OTHER_REQUEST", NotSupported],
+  ["NOT_KEPT", LimitExceeded],
 ];
 
 /** The numbers of reasons by their names. */

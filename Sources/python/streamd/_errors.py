@@ -57,6 +57,8 @@ class Reason(IntEnum):
     TOO_MUCH_INPUT = 45
     REQUEST_TOO_LARGE = 46
     TOO_MANY_STREAMS = 47
+    OTHER_REQUEST = 48
+    NOT_KEPT = 49
 
 
 class Error(Exception):
