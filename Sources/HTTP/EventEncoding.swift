@@ -51,6 +51,8 @@ public struct EventEncoding: Equatable, Sendable {
   public let format: Format
   /// The kind of the events, as far as it matters: always text for server-sent events, always binary for raw ones.
   public let content: Content
+  /// Whether an event is only what an upstream has sent, and the response ends as that of the upstream.
+  public var isRelayed: Bool { format == .serverSentEvents && hasEnvelope }
   /// Whether an event is a JSON object on its own: `{"id":1,"time":"2026-01-02T03:04:05.678901Z","data":…}`, JSON data
   /// embedded, text in UTF-8 as a string, otherwise `"data_base64"`. The first member is `"stream"` if the head has a name.
   public let hasEnvelope: Bool
@@ -69,6 +71,9 @@ public struct EventEncoding: Equatable, Sendable {
     }
   }
 
+  /// Server-sent events as an upstream sends them, without ids and events of the server's own.
+  public static let relayed = EventEncoding(.serverSentEvents, .text, envelope: true)
+
   private init(_ format: Format, _ content: Content, envelope: Bool) {
     (self.format, self.content, hasEnvelope) = (format, content, envelope)
   }
@@ -81,7 +86,7 @@ public struct EventEncoding: Equatable, Sendable {
   public var required: Content? {
     switch content {
     case .json: .json
-    case .text: hasEnvelope ? .text : nil
+    case .text: hasEnvelope && !isRelayed ? .text : nil
     case .binary: nil
     }
   }
@@ -139,7 +144,7 @@ public struct EventEncoding: Equatable, Sendable {
   public func writeChunk(
     _ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter
   ) -> Int? {
-    if format == .serverSentEvents, offset == 0, head.name == nil, head.position == nil, let id = head.id,
+    if format == .serverSentEvents, !hasEnvelope, offset == 0, head.name == nil, head.position == nil, let id = head.id,
       Self.writeLine(id, data, to: &writer)
     {
       return data.count
@@ -241,6 +246,7 @@ public struct EventEncoding: Equatable, Sendable {
 
   private func writePrefix(_ head: EventHead, to writer: inout ByteWriter) {
     switch format {
+    case .serverSentEvents where hasEnvelope: writer.append("data: ")
     case .serverSentEvents:
       if let position = head.position, position.isEmpty {
         // The client keeps the position that it has.

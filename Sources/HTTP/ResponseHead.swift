@@ -6,12 +6,17 @@ public struct ResponseHead: Sendable {
   private var bytes: [UInt8] = []
 
   /// Begins with the status line. It names HTTP/1.1 also to a client of HTTP/1.0: RFC 9110, section 6.2.
-  public init(_ status: Status) {
+  public init(_ status: Status) { self.init(code: status.rawValue, status.title) }
+
+  /// - Parameters:
+  ///   - code: any status of a response with a body, 200 to 599.
+  ///   - title: its reason phrase.
+  public init(code: Int, _ title: String) {
     bytes.reserveCapacity(256)
     bytes += "HTTP/1.1 ".utf8
-    for place in [100, 10, 1] { bytes.append(UInt8(ascii: "0") + UInt8(status.rawValue / place % 10)) }
+    for place in [100, 10, 1] { bytes.append(UInt8(ascii: "0") + UInt8(code / place % 10)) }
     bytes.append(.space)
-    bytes += status.title.utf8
+    bytes += title.utf8
     bytes += "\r\n".utf8
   }
 

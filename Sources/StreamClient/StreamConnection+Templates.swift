@@ -21,6 +21,24 @@ extension StreamConnection {
   ///   `mayNotCommand` is a server without templates. ``StreamError/canceled(_:_:)`` also when the task is cancelled.
   public func forget(_ name: String) async throws(StreamError) { try await complete(.forget(stream: name)) }
 
+  /// Asks the upstream of a template with `body = "request"`, once.
+  ///
+  /// - Parameters:
+  ///   - name: the stream that gets the answer, or its name without the last parameter, which the server then makes.
+  ///   - body: what the upstream is asked, not empty.
+  /// - Returns: the name of the stream. It is the same for the same request under the same name.
+  /// - Throws: ``StreamError/rejected(_:_:)`` with the reason `noStream` if no template takes the request, `mayNotWrite` without
+  ///   the right, `otherRequest` if the stream is the answer to another request, `tooManyStreams` if all streams that this
+  ///   client may have are in use, and `notKept` if the server cannot store the request. ``StreamError/canceled(_:_:)`` also when
+  ///   the task is cancelled.
+  public func request(_ name: String, _ body: [UInt8]) async throws(StreamError) -> String {
+    let reply = RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name, data: body))
+    guard let event = try await EventIntake(reply.request).next() else {
+      throw .canceled("the task was cancelled")
+    }
+    return String(decoding: event.data, as: UTF8.self)
+  }
+
   private func complete(_ command: ControlCommand) async throws(StreamError) {
     if try await EventIntake(perform(command).request).next() != nil { return }
     throw .canceled("the task was cancelled")

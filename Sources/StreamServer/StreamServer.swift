@@ -97,6 +97,9 @@ public final class StreamServer: Sendable {
       make(name, for: user, admits: admits, completed: completed)
     } makeAtOnce: { [weak self] name, user, admits in
       self?.makeAtOnce(name, for: user, admits: admits)
+    } ask: { [weak self] name, request, user, admits, completed in
+      guard let self else { return completed(.init(failure: .stopping)) }
+      ask(name, request, for: user, admits: admits, completed: completed)
     } delete: { [weak self] name, user, admits, completed in
       guard let self else { return completed(.stopping) }
       delete(name, for: user, admits: admits, completed: completed)

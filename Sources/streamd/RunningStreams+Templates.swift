@@ -19,9 +19,10 @@ extension RunningStreams: StreamMaker {
     guard let configured = templates[template.text] else {
       throw StreamFailure("\"\(name)\" is made by no template any more")
     }
-    let stream: Configuration.Stream
+    var stream: Configuration.Stream
     do {
       stream = try configured.stream(values)
+      stream.origin.owner = maker
     } catch {
       // What a value makes of the configuration concerns the operator only, once a minute: clients choose the values.
       let now = EventLoop.monotonicNow()
@@ -42,6 +43,11 @@ extension RunningStreams: StreamMaker {
     do {
       let kept = try logs.log(of: stream)
       logs.secure()
+      if stream.source.section.takesRequests {
+        guard answers.restore(name, of: template.text, events: kept.log.firstPosition..<kept.log.endPosition) else {
+          throw StreamFailure("there is no request for it any more")
+        }
+      }
       try add(stream, kept)
       reportLogs()
     } catch {
@@ -61,8 +67,22 @@ extension RunningStreams: StreamMaker {
       (feeds[name], made[name]) = (nil, nil)
       logs.discard(name)
     }
+    answers.remove(names)
     sources.close(holds)
   }
+
+  func store(
+    _ request: StreamRequest, for name: String, of template: NameTemplate, by owner: StreamOwner
+  ) throws(StreamFailure) {
+    queue.assertOnQueue()
+    try answers.store(request, for: name, of: template.text, by: owner)
+  }
+
+  func relation(of request: StreamRequest, to name: String) -> RequestRelation {
+    answers.relation(of: request, to: name)
+  }
+
+  func answerEnded(_ name: String, lastID: UInt64) { answers.ended(name, lastID: lastID) }
 
   /// Reports which logs of made streams are not kept, a little later, for many streams at once.
   private func reportLogs() {
@@ -79,6 +99,7 @@ extension RunningStreams: StreamMaker {
   func serve(_ templates: [Configuration.Template], besides streams: [Configuration.Stream]) {
     guard !templates.isEmpty || !self.templates.isEmpty else { return }
     self.templates = Dictionary(uniqueKeysWithValues: templates.map { ($0.name.text, $0) })
+    answers.serve(templates)
     server.setTemplates(templates.map { StreamTemplate($0) }, besides: Set(streams.map(\.name)), maker: self)
   }
 
@@ -98,16 +119,19 @@ extension RunningStreams: StreamMaker {
   /// Makes the streams of a former process again.
   func makeAgain(_ former: [(name: String, maker: StreamOwner?)]) {
     guard !templates.isEmpty else { return }
-    let makers = Dictionary(former.compactMap { name, maker in maker.map { (name, $0) } }) { $1 }
+    let requests = answers.owners
+    let known = former + requests.map { ($0.name, $0.owner) }
+    let makers = Dictionary(known.compactMap { name, maker in maker.map { (name, $0) } }) { $1 }
     formerMakers = makers
     defer { formerMakers = nil }
-    for name in former.map(\.name) + logs.unusedNames {
+    for name in known.map(\.name) + logs.unusedNames {
       do throws(StreamFailure) {
         try server.restoreStream(name, of: makers[name])
       } catch {
         journal.write(.stateLost, .warning, error.message, .stream(name))
       }
     }
+    answers.remove(requests.map(\.name).filter { made[$0] == nil })
   }
 
   /// The streams of templates.
@@ -136,7 +160,10 @@ extension RunningStreams: StreamMaker {
     return made.keys.sorted().compactMap { name in
       guard !configured.contains(name), let (index, values) = names.match(name) else { return nil }
       do {
-        return try difference.templates[index].stream(values)
+        var stream = try difference.templates[index].stream(values)
+        guard !stream.source.section.takesRequests || answers.has(name) else { return nil }
+        stream.origin.owner = answers.owner(of: name)
+        return stream
       } catch {
         journal.write(.stateLost, .warning, "not served any more: \(error)", .stream(name))
         return nil
@@ -172,5 +199,7 @@ extension StreamTemplate {
       shownTo: template.needsLookUp ? AccessRules() : shownTo, hasMetricsOfEach: template.metrics == .each,
       accessWaits: template.needsLookUp
     ) { template.accessRules($0) }
+    takesRequests = sample.source.section.takesRequests
+    if takesRequests, !template.needsLookUp { self.shownTo = sample.readRules.joined(with: sample.writeRules) }
   }
 }

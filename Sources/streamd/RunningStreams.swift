@@ -35,6 +35,7 @@ final class RunningStreams: @unchecked Sendable {
   let journal: Journal
   let logs: LogStore
   private let files: StateFiles
+  let answers: Answers
   /// nil: no stream is shared with other hosts.
   private let fleet: FleetMember?
   var feeds: [String: LocalFeed] = [:]
@@ -53,6 +54,7 @@ final class RunningStreams: @unchecked Sendable {
   ) {
     (self.server, self.sources, self.journal, self.logs, self.fleet) = (server, sources, journal, logs, fleet)
     files = StateFiles(in: logs.folderPath)
+    answers = Answers(files)
     sources.keepPauses(in: files.pauses)
   }
 
@@ -107,7 +109,7 @@ final class RunningStreams: @unchecked Sendable {
             canLead: stream.lead, end: server.endPosition(of: stream.name) ?? 0,
             position: server.fleetPosition(of: stream.name).flatMap { ShardPosition($0) }),
           linger: stream.linger,
-          publisher: feed.isNew ? source(of: stream, feed).eraseToAnyPublisher() : nil,
+          publisher: feed.isNew ? source(of: stream, feed) : nil,
           publishSource: feed.activePublishSource, status: feed.reports.status)
       })
   }
@@ -130,7 +132,8 @@ final class RunningStreams: @unchecked Sendable {
     func change(_ stream: Configuration.Stream, hasOtherFeed: Bool, hasOtherLog: Bool) -> StreamChange {
       StreamChange(
         StreamConfiguration(stream),
-        feed: hasOtherFeed || renewedNames.contains(stream.name) ? replaceFeed(of: stream) : nil,
+        feed: (hasOtherFeed || renewedNames.contains(stream.name)) && answers.mayRenew(stream.name)
+          ? replaceFeed(of: stream) : nil,
         makeLog: hasOtherLog || displaced.contains(stream.name)
           ? { [logs] old in
             let kept = try logs.log(of: stream, insteadOf: old)
@@ -168,6 +171,11 @@ final class RunningStreams: @unchecked Sendable {
       feeds[name] = nil
       logs.forget(name)
     }
+    finish(difference)
+  }
+
+  private func finish(_ difference: ConfigurationDifference) {
+    answers.remove(difference.removed)
     logs.finish()
     shareStreams(difference.streams)
     sources.endRests()
@@ -198,6 +206,7 @@ final class RunningStreams: @unchecked Sendable {
     queue.async { [self] in
       server.endOverflow(storingThatOf: Set(feeds.filter { $0.value.hold != nil }.keys))
     }
+    answers.stop()
     files.flush()
     logs.close(within: timeout, on: queue)
   }
@@ -232,7 +241,7 @@ final class RunningStreams: @unchecked Sendable {
   /// The publisher to which the stream's log subscribes.
   private func upstream(of stream: Configuration.Stream, _ feed: LocalFeed) -> AnyPublisher<EventBatch, StreamFailure> {
     if stream.share == .fleet, let fleet { return fleet.demand(of: stream.name).eraseToAnyPublisher() }
-    return source(of: stream, feed).eraseToAnyPublisher()
+    return source(of: stream, feed)
   }
 
   /// Creates the stream's feed, in place of an existing one.
@@ -253,7 +262,7 @@ final class RunningStreams: @unchecked Sendable {
     { [weak fleet] decide in fleet?.admitFetch(of: stream, decide) }
   }
 
-  private func source(of stream: Configuration.Stream, _ feed: LocalFeed) -> some Publisher<EventBatch, StreamFailure> {
+  private func source(of stream: Configuration.Stream, _ feed: LocalFeed) -> AnyPublisher<EventBatch, StreamFailure> {
     let reports = feed.reports
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
     var context = SourceContext(on: sources) { reports.take($0) }
@@ -275,7 +284,9 @@ final class RunningStreams: @unchecked Sendable {
     context.tokenStore = files.tokens
     context.succeeded = { reports.status.noteFetch() }
     context.progress = { reports.take($0) }
-    let sectionContext = SectionContext(source: context, publishSource: feed.publishSource) {
+    let isAnswer = stream.source.section.takesRequests
+    let single = isAnswer ? answers.single(of: name) : nil
+    let sectionContext = SectionContext(source: context, publishSource: feed.publishSource, single: single) {
       [server, sources] bases, filter in
       server.derivedSource(
         of: bases, for: name, where: filter, isSingle: stream.jq != nil, status: reports.status, on: sources.loop,
@@ -283,11 +294,19 @@ final class RunningStreams: @unchecked Sendable {
       ) { reports.take($0) }.eraseToAnyPublisher()
     }
     let source = stream.source.section.publisher(of: stream, in: sectionContext)
-    return stream.pipeline(
+    let events = stream.pipeline(
       from: source, on: sources, checkpoint: { checkpoint(.event) },
       sinceLast: { [weak server, weak fleet] in
         fleet?.timeSinceLastEvent(of: name) ?? server?.timeSinceLastEvent(of: name)
       }, hold: feed.hold ?? ThrottleHold()
     ) { reports.take($0) }.setFailureType(to: StreamFailure.self)
+    guard isAnswer else { return events.eraseToAnyPublisher() }
+    return events.append(
+      Deferred { [answers] in
+        // The events before it are in the log.
+        answers.failure(of: name).map { Fail(outputType: EventBatch.self, failure: $0).eraseToAnyPublisher() }
+          ?? Empty(outputType: EventBatch.self, failureType: StreamFailure.self).eraseToAnyPublisher()
+      }
+    ).eraseToAnyPublisher()
   }
 }

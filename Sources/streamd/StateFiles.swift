@@ -1,16 +1,55 @@
 import Dispatch
+import FoundationEssentials
+import Glibc
 import StreamRuntime
 import StreamSources
 
 /// Small files in the state directory, besides the logs. Thread-safe.
 struct StateFiles: Sendable {
   let folder: String
+  /// The folder that is made first.
+  private var parent: String?
   private let queue = DispatchQueue(label: "streamd.state")
 
-  private static let limit = 1 << 20
+  /// The largest file: a request of a client, with its body.
+  private static let limit = 17 << 20
 
   /// - Parameter folder: the state directory; it is made when a file is written.
   init(in folder: String) { self.folder = folder }
+
+  /// Files in a folder of the state directory.
+  func folder(_ name: String) -> StateFiles {
+    var files = StateFiles(in: "\(folder)/\(name)")
+    files.parent = folder
+    return files
+  }
+
+  /// Calls a function that waits for the disk, after all that was called before.
+  func perform(_ work: @escaping @Sendable (StateFiles) -> Void) { queue.async { work(self) } }
+
+  /// All files, except for those that are half written.
+  var contents: [(name: String, bytes: [UInt8])] {
+    guard let names = try? FileManager.default.contentsOfDirectory(atPath: folder) else { return [] }
+    return names.sorted().filter { !$0.hasSuffix(".new") }.compactMap { name in content(of: name).map { (name, $0) } }
+  }
+
+  /// Replaces a file, and waits until it survives a loss of power.
+  /// - Returns: the reason if it does not.
+  func writeNow(_ bytes: [UInt8], to name: String) -> String? { queue.sync { replace(name, with: bytes) } }
+
+  /// The same, on the queue.
+  func replace(_ name: String, with bytes: [UInt8]) -> String? {
+    do throws(SystemError) {
+      if let parent { _ = unsafe mkdir(parent, 0o700) }
+      try StoredFile.replace(name, in: folder, with: bytes)
+      return nil
+    } catch {
+      return error.description
+    }
+  }
+
+  /// Removes a file.
+  func remove(_ name: String) { queue.async { [folder] in _ = unsafe unlink("\(folder)/\(name)") } }
 
   /// The content of a file; nil: it cannot be read.
   func content(of name: String) -> [UInt8]? { try? readFile(at: "\(folder)/\(name)", limit: Self.limit) }
@@ -18,14 +57,7 @@ struct StateFiles: Sendable {
   /// Replaces a file, which only its user may read.
   /// - Parameter completed: called on the queue, when the file survives a loss of power; with the reason if it does not.
   func write(_ bytes: [UInt8], to name: String, completed: @escaping @Sendable (String?) -> Void = { _ in }) {
-    queue.async { [folder] in
-      do throws(SystemError) {
-        try StoredFile.replace(name, in: folder, with: bytes)
-        completed(nil)
-      } catch {
-        completed(error.description)
-      }
-    }
+    queue.async { [self] in completed(replace(name, with: bytes)) }
   }
 
   /// Returns when all files are written.

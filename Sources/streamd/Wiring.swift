@@ -20,14 +20,16 @@ extension StreamConfiguration {
       case .first: .fromFirstSubscriber
       case .always: .always
       }
+    let isAnswer = stream.source.section.takesRequests
     self.init(
       name: stream.name, description: stream.description, type: stream.type, source: stream.source.kind,
-      replay: stream.replay,
+      replay: min(stream.replay, stream.buffer.events),
       limits: EventLog.Limits(stream),
-      start: start, onLag: stream.onLag,
+      start: isAnswer ? .always : start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: stream.readRules, write: stream.writeRules)
     (expectEvery, key, template) = (stream.expectEvery, stream.key, stream.template)
+    self.isAnswer = isAnswer
     (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
     let isJSON = stream.jq != nil || stream.source.section.isJSON
     jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole
@@ -36,7 +38,7 @@ extension StreamConfiguration {
 }
 
 extension Configuration.Stream {
-  var readRules: AccessRules { AccessRules(read).adding(tokens: readers) }
+  var readRules: AccessRules { AccessRules(read).with(owner: origin.owner).adding(tokens: readers) }
   var writeRules: AccessRules { (write.map { AccessRules($0) } ?? .owner).adding(tokens: writers) }
 }
 

@@ -135,6 +135,23 @@ public final class Upstream: Sendable {
     try JSONDecoder().decode(Listened.self, from: Data(text("/listened/\(key)").utf8))
   }
 
+  /// What a model was asked.
+  public struct Modelled: Decodable, Sendable {
+    /// The number of requests by their bodies.
+    public let requests: [String: Int]
+    /// The types of the bodies, in order.
+    public let types: [String]
+    /// The number of answers that were read to their ends.
+    public let complete: Int
+    /// The number of answers whose reader has left.
+    public let left: Int
+  }
+
+  /// What the model of that key was asked.
+  public func modelled(_ key: String) throws -> Modelled {
+    try JSONDecoder().decode(Modelled.self, from: Data(text("/modelled/\(key)").utf8))
+  }
+
   /// What an OAuth2 server has granted.
   public struct Granted: Decodable, Sendable {
     /// The number of requests for a token, and of those that were refused.

@@ -33,7 +33,7 @@ struct ConfigurationErrorTests {
         #"test.toml:2: streams.quotes.http.url: expected a URL such as "https://example.org/", got "ftp://x""#,
         #"test.toml:2: streams.quotes.http.every: expected a duration such as "30s", got 5"#,
         #"test.toml:2: streams.quotes.http.tiemout: unknown key; did you mean "timeout"?"#,
-        #"test.toml:3: streams.quotes.replay: expected a whole number from 0 to 16777216, got "ten""#,
+        #"test.toml:3: streams.quotes.replay: expected a whole number from 0 to 16777216, or "all", got "ten""#,
         #"test.toml:6: server.mode: expected permissions in octal such as "0660", got "rw""#,
         #"test.toml:7: streams.none: expected one source (timer, http, websocket, socket, serial, exec, streamd, journal, of or publish), got none"#,
       ])
@@ -300,7 +300,7 @@ struct ConfigurationErrorTests {
   @Test(arguments: [
     ("description = 1", "description: expected a text of at most 1024 bytes, got 1"),
     ("type = \"json\"", #"type: expected a media type such as "application/json", got "json""#),
-    ("replay = -1", "replay: expected a whole number from 0 to 16777216, got -1"),
+    ("replay = -1", "replay: expected a whole number from 0 to 16777216, or \"all\", got -1"),
     ("replay = 65537", "replay: expected at most buffer.events, which is 65536, got 65537"),
     ("buffer = { events = 0 }", "buffer.events: expected a whole number from 1 to 16777216, got 0"),
     ("buffer = { bytes = \"1B\" }", #"buffer.bytes: expected a size from 4KiB to 64GiB, got "1B""#),

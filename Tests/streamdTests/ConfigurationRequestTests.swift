@@ -171,10 +171,13 @@ struct ConfigurationRequestTests {
   @Test(arguments: [
     ("headers = { content-type = \"a/b\" }", ".headers: expected content_type in place of the header content-type"),
     ("body = 5", ".body: expected a text, { credential = \"name\" } or { file = \"/path\" }, got a number"),
-    ("body = \"request\"", ".body: expected a text of at most 1 MiB, other than \"request\", got a string"),
+    (
+      "body = \"request\"",
+      ".body: expected body = \"request\" only in a template: each request has a stream of its own"
+    ),
     (
       "body = \"\(String(repeating: "a", count: 1 << 20 + 1))\"",
-      ".body: expected a text of at most 1 MiB, other than \"request\", got a string of 1048577 bytes"
+      ".body: expected a text of at most 1 MiB, got a string of 1048577 bytes"
     ),
     ("body = { file = \"query\" }", ".body.file: expected an absolute path of at most 4095 bytes, got \"query\""),
     ("body = { file = \"/nonexistent/x\" }", ".body.file: /nonexistent/x cannot be read: No such file or directory"),
@@ -208,6 +211,50 @@ struct ConfigurationRequestTests {
     #expect(section.body?.bytes == bytes)
     let outside = streamdTests.errors(text("{\"a\": {x}}"))
     #expect(outside.first?.contains("expected {x} within a string of the JSON text") == true, "\(outside)")
+  }
+
+  @Test func aTemplateTakesRequestsOfClients() throws {
+    func text(_ more: String = "", http: String = "stream = \"sse\"") -> String {
+      """
+      [streams."a/{x}"]
+      write = ["*"]
+      read = ["owner", "uid:5"]
+      replay = "all"
+      \(more)
+      [streams."a/{x}".http]
+      url = "https://h/"
+      method = "POST"
+      body = "request"
+      content_type = "text/plain"
+      \(http)
+      """
+    }
+    let template = try #require(try parse(text("running = 5")).templates.first)
+    #expect(template.terms.running == 5 && template.sample.replay == Configuration.Stream.everything)
+    #expect(template.sample.source.section.takesRequests && !template.sample.source.section.repeatsRequests)
+    #expect(template.sample.readRules == AccessRules([.user(5)]), "nobody has made it")
+    var stream = template.copy(named: "a/b")
+    stream.origin.owner = StreamOwner(saved: "uid 7")
+    #expect(stream.readRules == AccessRules([.user(7), .user(5)]))
+    stream.origin.owner = StreamOwner(saved: "token t")
+    #expect(stream.readRules == AccessRules([.token("t"), .user(5)]))
+    let configuration = StreamConfiguration(stream)
+    #expect(configuration.isAnswer && configuration.start == .always && configuration.replay == 256)
+    let again = try parse(text(http: "stream = \"lines\"\nidempotent = true"))
+    #expect(again.templates.first?.sample.source.section.repeatsRequests == true)
+    for (text, sentence) in [
+      (text("start = \"first\""), ".start: expected no start with http.body"),
+      (text("retry = { first = \"1s\" }"), ".retry: expected no retry with http.body"),
+      (text(http: "every = \"1s\""), ".http.body: expected stream = \"sse\" or \"lines\" with body = \"request\""),
+      (text("running = 0"), ".running: expected a whole number from 1 to 100000, got 0"),
+      (text("replay2 = 5"), "unknown key"),
+    ] {
+      let errors = streamdTests.errors(text)
+      #expect(errors.count == 1 && errors.first?.contains(sentence) == true, "\(errors)")
+    }
+    let other = "[streams.\"b/{x}\"]\ntimer = { every = \"1s\" }\n"
+    #expect(streamdTests.errors(other + "running = 5").first?.contains("only with http.body = \"request\"") == true)
+    #expect(streamdTests.errors(other + "read = [\"owner\"]").first?.contains("a stream has no other owner") == true)
   }
 
   private let client = "token_url = \"https://id/t\", client_id = \"me\", client_secret = { credential = \"nonsense\" }"

@@ -433,7 +433,7 @@ struct ConfigurationTemplateTests {
     #expect(
       text.hasSuffix(
         "\n# Defaults of templates:\n# buffer.events = 256\n# buffer.bytes = \"256KiB\"\n# forget = \"10m\"\n"
-          + "# metrics = \"template\"\n# streams = 1000\n"))
+          + "# metrics = \"template\"\n# running = 64\n# streams = 1000\n"))
     #expect(try !listing("[streams.s]\npublish = true").contains("forget"))
   }
 }

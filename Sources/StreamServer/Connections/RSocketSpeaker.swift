@@ -207,6 +207,10 @@ class RSocketSpeaker: Speaker {
     if name == ControlCommand.route, kind == .response {
       return needCommands().request(id, payload.data)
     }
+    if kind == .response, let answer = nameOfAnswer(name, payload.data) {
+      let request = AwaitingRequest(id: id, kind: kind, demand: demand, payload: payload, isComplete: isComplete)
+      return ask(answer, request)
+    }
     if let pattern = NamePattern(name) {
       return read(pattern, RequestID(id), kind, Self.demand(demand), payload.data)
     }
@@ -227,6 +231,45 @@ class RSocketSpeaker: Speaker {
     }
   }
 
+  /// The stream of an answer, if a request is one for the upstream of a template.
+  private func nameOfAnswer(_ route: String, _ data: [UInt8]) -> String? {
+    guard !data.isEmpty, !worker.templates.isEmpty else { return nil }
+    if let stream = worker.streams[route] {
+      // The options of a request for the newest event of an answer that is there.
+      guard stream.configuration.isAnswer, (try? SubscribeOptions(json: data)) == nil else { return nil }
+    }
+    return connection.nameOfAnswer(route)
+  }
+
+  /// Has the upstream of a template asked. The reply is the name of the stream.
+  private func ask(_ name: String, _ request: AwaitingRequest) {
+    do throws(Connection.Refusal) {
+      _ = try connection.neededStream(name, for: .asking)
+      try connection.checkRequests(of: name, adding: 0)
+    } catch {
+      return connection.refuse(RequestID(request.id), error)
+    }
+    awaiting = request
+    connection.ask(name, StreamRequest(body: request.payload.data, type: nil)) { [self] failure, _ in
+      goOn { request in
+        if let failure {
+          connection.refuse(RequestID(request.id), .init(name, failure))
+        } else {
+          machine.sendPayload(request.id, Payload(data: Array(name.utf8)), isComplete: true)
+        }
+      }
+    }
+  }
+
+  /// Ends the wait for a stream, and processes further input.
+  private func goOn(_ body: (AwaitingRequest) -> Void) {
+    guard let request = awaiting.take() else { return }
+    body(request)
+    connection.settle()
+    _ = connection.flush()
+    if connection.phase == .open { connection.waitForTurn() }
+  }
+
   /// Has the stream of a request made, if a template fits, and begins the request then.
   private func make(_ name: String, for request: AwaitingRequest, insteadOf refusal: Connection.Refusal) {
     let purpose: NeededStream.Purpose = request.kind == .stream || request.kind == .response ? .reading : .writing
@@ -243,17 +286,14 @@ class RSocketSpeaker: Speaker {
     }
     awaiting = request
     connection.make(needed) { [self] failure, _ in
-      guard awaiting != nil else { return }
-      awaiting = nil
-      if let failure {
-        connection.refuse(RequestID(request.id), .init(name, failure))
-      } else {
-        begin(request)
-        finishProcessing()
+      goOn { request in
+        if let failure {
+          connection.refuse(RequestID(request.id), .init(name, failure))
+        } else {
+          begin(request)
+          finishProcessing()
+        }
       }
-      connection.settle()
-      _ = connection.flush()
-      if connection.phase == .open { connection.waitForTurn() }
     }
   }
 

@@ -58,6 +58,11 @@ extension ResponseHead {
   ///     later may find it closed.
   init(_ status: Status, to request: HTTPRequest, date: String, idleTime: Duration?) {
     self.init(status)
+    addFields(to: request, date: date, idleTime: idleTime)
+  }
+
+  /// - Parameters: as above.
+  mutating func addFields(to request: HTTPRequest, date: String, idleTime: Duration?) {
     add("Date", date)
     if let idleTime {
       add("Connection", "keep-alive")

@@ -18,6 +18,8 @@ extension HTTPSpeaker {
     case socket
     /// The names of streams.
     case streams([String])
+    /// The path of a request for an upstream.
+    case requests(String)
 
     init?(_ path: String) {
       switch path {
@@ -29,6 +31,10 @@ extension HTTPSpeaker {
       case "/stats": self = .streams(["$stats"])
       case "/clients": self = .streams(["$clients"])
       default:
+        if path.hasPrefix(Self.requestsPath) {
+          self = .requests(String(path.dropFirst(Self.requestsPath.count)))
+          return
+        }
         guard path.hasPrefix(Self.streamsPath), path.utf8.count > Self.streamsPath.utf8.count else { return nil }
         let names = path.dropFirst(Self.streamsPath.count)
           .split(separator: ",", omittingEmptySubsequences: false).map(String.init)
@@ -38,6 +44,7 @@ extension HTTPSpeaker {
     }
 
     private static let streamsPath = "/streams/"
+    private static let requestsPath = "/requests/"
 
     var isSocket: Bool { if case .socket = self { true } else { false } }
 
@@ -46,6 +53,7 @@ extension HTTPSpeaker {
       switch self {
       case .page, .metrics, .health: return HTTPSpeaker.readingMethods
       case .socket: return "GET, OPTIONS"
+      case .requests: return "POST, OPTIONS"
       case .streams(let names):
         guard names.count == 1, NamePattern(names[0]) == nil else { return HTTPSpeaker.readingMethods }
         let stream = worker.streams[names[0]]
@@ -80,7 +88,15 @@ extension HTTPSpeaker {
       case (.health, .get), (.health, .head): respondWithHealth(request)
       case (.socket, .get): try openWebSocket(head)
       case (.streams(let names), .get), (.streams(let names), .head): try respond(with: names, request, head)
-      case (.streams(let names), .post) where names.count == 1: try receive(names[0], request, head)
+      case (.requests(let path), .post): try relay(path, request, head)
+      case (.streams(let names), .post) where names.count == 1:
+        if worker.streams[names[0]] == nil, let name = connection.nameOfAnswer(names[0]), name != names[0] {
+          try ask(name, head, request.allowedOrigin)
+        } else {
+          try receive(names[0], request, head)
+        }
+      case (.streams(let names), .put) where names.count == 1 && takesRequests(names[0]):
+        try ask(names[0], head, request.allowedOrigin)
       case (.streams(let names), .put) where names.count == 1 && methods.contains("PUT"):
         try put(names[0], request.withoutBody(of: head), head)
       case (.streams(let names), .delete) where names.count == 1 && methods.contains("DELETE"):
@@ -95,6 +111,18 @@ extension HTTPSpeaker {
     } catch {
       refuse(error, to: request, head)
     }
+  }
+
+  private func takesRequests(_ name: String) -> Bool {
+    worker.templates.match(name)?.template.terms.takesRequests == true
+  }
+
+  /// A request of a client that does not know streams.
+  private func relay(_ path: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
+    guard let name = connection.nameOfAnswer(path, isPath: true) else {
+      throw rejection(.init(nil, .noStream(path)))
+    }
+    try ask(name, head, request.allowedOrigin, isRelayed: true)
   }
 
   /// Answers a request that is refused.

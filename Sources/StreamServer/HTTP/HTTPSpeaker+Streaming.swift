@@ -11,7 +11,7 @@ import StreamRuntime
 extension HTTPSpeaker {
   func beginStreaming(
     _ streams: [ServedStream], as format: EventEncoding.Format, _ request: HTTPRequest, _ query: StreamQuery,
-    lastEventID: String?
+    lastEventID: String?, made: MadeAnswer? = nil
   ) throws(Rejection) {
     let positions = lastEventID.flatMap { Self.positions($0, count: streams.count) }
     let isUnknown = lastEventID != nil && positions == nil
@@ -37,6 +37,7 @@ extension HTTPSpeaker {
     }
     let response = StreamingResponse(
       request, encodings[0], isChunked: request.allowsChunks, streams.map(\.name), follows: query.follows, on: self)
+    response.made = made
     guard !request.isHead else {
       response.head(nil).append(to: &output)
       return endExchange(keeps: false)

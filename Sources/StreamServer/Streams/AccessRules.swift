@@ -57,6 +57,8 @@ public struct AccessRules: Equatable, Sendable {
     case group(UInt32)
     /// The clients with the token of this name.
     case token(String)
+    /// Who has made the stream. It stands for one of the others, and admits nobody by itself.
+    case owner
   }
 
   let rules: Set<Rule>
@@ -77,6 +79,15 @@ public struct AccessRules: Equatable, Sendable {
   /// These rules, and those for the clients with tokens of these names.
   public func adding(tokens: [String]) -> AccessRules {
     tokens.isEmpty ? self : AccessRules(rules + tokens.map { .token($0) })
+  }
+
+  /// These rules, with the one who has made the stream in place of `Rule.owner`.
+  package func with(owner: StreamOwner?) -> AccessRules {
+    guard rules.contains(.owner) else { return self }
+    var rules = rules
+    rules.remove(.owner)
+    if let rule = owner?.rule { rules.insert(rule) }
+    return AccessRules(rules)
   }
 
   /// The rules that admit who any of both admits.

@@ -150,7 +150,7 @@ final class ServedStream: Sendable {
     (self.rendering, self.use) = (rendering, use)
     firstID = Atomic(storage.endPosition)
     log = SharedLog(
-      storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.overflow.ofLog)
+      storage: storage, start: configuration.start, demand: .oneAtATime, overflow: configuration.logOverflow)
   }
 
   /// Sets the upstream of the log, without empty published values, and without events that cannot fit into it.
@@ -218,9 +218,6 @@ final class ServedStream: Sendable {
   /// Whether events wait for space in the log. A restart hands them over.
   var isFull: Bool { !log.overflowInputs.isEmpty }
 
-  /// Whether it has a subscriber, a publisher or a waiting value.
-  var isInUse: Bool { log.subscriberCount > 0 || publishSource?.isInUse == true || isFull || use?.isHeld == true }
-
   /// Whether every unsettled value that the source has delivered waits for space in this stream. False if an operator
   /// between the two may hold some of them.
   func hasAll(of source: PublishSource) -> Bool { source.isDirect && isFull }
@@ -252,7 +249,7 @@ final class ServedStream: Sendable {
     let newPublishSource = change.feed.map(\.publishSource) ?? oldPublishSource
     if newPublishSource != nil { configuration.start = .always }
     if configuration.read != self.configuration.read { revokeMap() }
-    let storage = log.freeze(start: configuration.start, overflow: configuration.overflow.ofLog)
+    let storage = log.freeze(start: configuration.start, overflow: configuration.logOverflow)
     let limit = configuration.maximumEventBytes(in: configuration.limits)
     // Events in flight may be too large for a smaller log, so the source is replaced.
     if change.feed != nil || limit < oldLimit {

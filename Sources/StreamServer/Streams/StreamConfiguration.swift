@@ -15,7 +15,6 @@ public enum OverflowPolicy: Sendable, Equatable {
   /// `timeout` fails; nil: none does.
   case block(timeout: Duration?, pace: Duration = .seconds(1))
 
-  var ofLog: LogOverflow { self == .drop ? .dropOldest : .waitForSlowest }
 }
 
 /// The properties of a stream, and the limits of its log.
@@ -49,6 +48,9 @@ public struct StreamConfiguration: Sendable {
   package var isOfFleet = false
   /// The text of the name of the template that has made the stream; nil: none has.
   package var template: String?
+  /// Whether its events are the answer to a client's request: the source is asked without a subscription, and what nobody has
+  /// read is kept with `OverflowPolicy.block`.
+  package var isAnswer = false
   /// Whether local clients may map its events. Only for a log in memory that drops events.
   package var isMapped = false
   /// Whether published values that are not JSON texts are refused. The source must not deliver such events.
@@ -98,6 +100,10 @@ extension StreamConfiguration {
     !requiresJSON && (key != nil || hasJSONType) ? jsonCheck : .none
   }
 
+  var logOverflow: LogOverflow {
+    overflow == .drop ? .dropOldest : isAnswer ? .waitForReader : .waitForSlowest
+  }
+
   /// Whether published values are meant to be JSON.
   var takesJSON: Bool { requiresJSON || hasProgram || hasJSONType }
 
@@ -113,6 +119,20 @@ extension StreamConfiguration {
 public struct StreamFailure: Error, Equatable {
   /// One sentence.
   public let message: String
+  /// What the upstream has answered in place of events; nil: nothing is known of it.
+  package var refusal: Refusal?
+
+  /// A response of an upstream that has no events.
+  package struct Refusal: Equatable, Sendable {
+    package let status: Int
+    /// Empty: it has none.
+    package let type: String
+    package let body: [UInt8]
+
+    package init(status: Int, type: String, body: [UInt8]) {
+      (self.status, self.type, self.body) = (status, type, body)
+    }
+  }
 
   /// - Parameter message: one sentence.
   public init(_ message: String) {

@@ -16,6 +16,8 @@ struct NeededStream {
     case writing
     /// Publishing if clients publish to it, else reading.
     case any
+    /// A request of the client, whose answer the stream is.
+    case asking
   }
 }
 
@@ -71,7 +73,7 @@ extension Connection {
   }
 
   /// Carries a completion to the loop, the only place where it is used.
-  private final class OnLoop: @unchecked Sendable {
+  fileprivate final class OnLoop: @unchecked Sendable {
     private let connection: Connection
     private let completed: (RequestFailure?, Bool) -> Void
     init(_ connection: Connection, _ completed: @escaping (RequestFailure?, Bool) -> Void) {
@@ -89,10 +91,59 @@ extension Connection {
     let (client, loop) = (TemplateClient(self), worker.loop)
     let completion = OnLoop(self) { failure, _ in completed(failure) }
     worker.templates.delete(name, for: share.account.user) { terms, values, isOwner in
-      isOwner || client.isOwnerOfServer ? nil : client.refusal(of: name, for: .writing, terms, values, isDeletion: true)
+      if isOwner || client.isOwnerOfServer { return nil }
+      return terms.takesRequests
+        ? client.notOwner(of: name) : client.refusal(of: name, for: .writing, terms, values, isDeletion: true)
     } completed: { failure in
       loop.execute { completion.complete(failure, false) }
     }
+  }
+}
+
+extension Connection {
+  /// Has the stream of an answer made.
+  ///
+  /// - Parameter completed: called on the loop if the connection is open then; nil: the stream is the answer to the request. It
+  ///   is not forgotten before this returns.
+  func ask(
+    _ name: String, _ request: StreamRequest, completed: @escaping (_ failure: RequestFailure?, _ isNew: Bool) -> Void
+  ) {
+    worker.loop.assertOnLoop()
+    let (client, loop) = (TemplateClient(self), worker.loop)
+    let completion = OnLoop(self, completed)
+    worker.templates.ask(name, request, for: share.account.user) { terms, values in
+      client.refusal(of: name, for: .asking, terms, values)
+    } completed: { outcome in
+      loop.execute {
+        completion.complete(outcome.failure, outcome.isNew)
+        outcome.use?.release()
+      }
+    }
+  }
+
+  /// The name of the stream of an answer, which a request names as it is, or without the value of its last parameter: that is
+  /// made then. Nil: no template takes such a request.
+  /// - Parameter isPath: whether the request names a path that may go on.
+  func nameOfAnswer(_ text: String, isPath: Bool = false) -> String? {
+    func fits(_ name: String) -> Bool { worker.templates.match(name)?.template.terms.takesRequests == true }
+    guard !worker.templates.isEmpty, text.utf8.count <= 255 else { return nil }
+    if !isPath, fits(text) { return text }
+    let id = Self.newID()
+    let whole = text.last == "/" ? String(text.dropLast()) : text
+    guard isPath else { return fits("\(whole)/\(id)") ? "\(whole)/\(id)" : nil }
+    let ends = whole.indices.filter { whole[$0] == "/" } + [whole.endIndex]
+    return ends.lazy.map { "\(whole[..<$0])/\(id)" }.first(where: fits)
+  }
+
+  /// 128 random bits in base32 (RFC 4648), in small letters.
+  private static func newID() -> String {
+    var bits = UInt128.random(in: 0...UInt128.max)
+    var id: [UInt8] = []
+    for _ in 0..<26 {
+      id.append(Array("abcdefghijklmnopqrstuvwxyz234567".utf8)[Int(bits & 31)])
+      bits >>= 5
+    }
+    return String(decoding: id, as: UTF8.self)
   }
 }
 
@@ -109,6 +160,10 @@ struct TemplateClient: Sendable {
   /// Whether the client is root or the server's own user.
   var isOwnerOfServer: Bool { AccessRules.owner.admit(identity.credentials, groups: { [] }) }
 
+  func notOwner(of name: String) -> RequestFailure {
+    .init(.mayNotWrite, "\(identity.user) may not end \"\(name)\": who has made it may, and root")
+  }
+
   /// Why the client may not have a stream; nil: it may.
   func refusal(
     of name: String, for purpose: NeededStream.Purpose, _ terms: StreamTemplate, _ values: NameValues,
@@ -116,7 +171,11 @@ struct TemplateClient: Sendable {
   ) -> RequestFailure? {
     let (read, write) = terms.access(values)
     func admits(_ rules: AccessRules) -> Bool { rules.admit(identity.credentials, token: identity.token) { groups } }
+    guard !terms.takesRequests || purpose == .asking else {
+      return admits(read) || admits(write) ? .notAsked(name) : .mayNotRead(name, identity)
+    }
     switch purpose {
+    case .asking: return admits(write) ? nil : .mayNotWrite(name, write, identity)
     case .reading: return admits(read) ? nil : .mayNotRead(name, identity)
     case .writing:
       guard terms.takesValues || isDeletion else {

@@ -73,6 +73,13 @@ final class ServedTemplates: Sendable {
   typealias MakeAtOnce =
     @Sendable (_ name: String, _ user: ClientUser, _ admits: (StreamTemplate, NameValues) -> RequestFailure?) ->
     StreamUse?
+  /// Makes the stream of an answer: see `StreamServer.ask`.
+  typealias Ask =
+    @Sendable (
+      _ name: String, _ request: StreamRequest, _ user: ClientUser,
+      _ admits: @escaping @Sendable (StreamTemplate, NameValues) -> RequestFailure?,
+      _ completed: @escaping @Sendable (_ outcome: MakingOutcome) -> Void
+    ) -> Void
   /// Deletes a stream: see `StreamServer.delete`.
   typealias Delete =
     @Sendable (
@@ -89,6 +96,7 @@ final class ServedTemplates: Sendable {
   private struct Functions {
     let make: Make
     let makeAtOnce: MakeAtOnce
+    let ask: Ask
     let delete: Delete
   }
 
@@ -123,8 +131,18 @@ final class ServedTemplates: Sendable {
   }
 
   /// Sets the functions of the server.
-  func setFunctions(make: @escaping Make, makeAtOnce: @escaping MakeAtOnce, delete: @escaping Delete) {
-    functions.withLock { $0 = Functions(make: make, makeAtOnce: makeAtOnce, delete: delete) }
+  func setFunctions(
+    make: @escaping Make, makeAtOnce: @escaping MakeAtOnce, ask: @escaping Ask, delete: @escaping Delete
+  ) {
+    functions.withLock { $0 = Functions(make: make, makeAtOnce: makeAtOnce, ask: ask, delete: delete) }
+  }
+
+  func ask(
+    _ name: String, _ request: StreamRequest, for user: ClientUser,
+    admits: @escaping @Sendable (StreamTemplate, NameValues) -> RequestFailure?,
+    completed: @escaping @Sendable (_ outcome: MakingOutcome) -> Void
+  ) {
+    functions.withLock { $0 }?.ask(name, request, user, admits, completed)
   }
 
   func makeAtOnce(

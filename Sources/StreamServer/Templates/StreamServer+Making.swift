@@ -153,9 +153,12 @@ extension StreamServer {
 
   // MARK: Making
 
+  /// Who makes streams; nil: there are no templates.
+  var presentMaker: (any StreamMaker)? { making.withLock { $0?.maker } }
+
   /// Performs a client's request on the queue, in the turn of its user.
   /// - Parameter work: with true, if the server ends, and nothing is made or forgotten any more.
-  private func perform(for user: ClientUser, _ work: @escaping @Sendable (_ isEnding: Bool) -> Void) {
+  func perform(for user: ClientUser, _ work: @escaping @Sendable (_ isEnding: Bool) -> Void) {
     let queue = making.withLock { making in
       making?.requests.append({ [self] in work(isEnding.load(ordering: .acquiring)) }, of: user)
       return making?.maker.queue
@@ -205,7 +208,7 @@ extension StreamServer {
     return made ?? nil
   }
 
-  private func make(_ name: String, _ match: ServedTemplates.Match, for user: ClientUser) -> RequestFailure? {
+  func make(_ name: String, _ match: ServedTemplates.Match, for user: ClientUser) -> RequestFailure? {
     do throws(RequestFailure) {
       try makeRoom(in: match.template, for: user)
     } catch {
@@ -288,6 +291,11 @@ extension StreamServer {
       let bases = try maker.make(name, of: template.name, match.values, for: owner.map { StreamOwner(user: $0) })
       template.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
       setBases(bases, of: name)
+      if let stream = streams[name], stream.configuration.isAnswer {
+        let watcher = AnswerWatcher(stream, maker)
+        stream.log.attach(watcher)
+        watcher.logDidChange()
+      }
     } catch {
       setBases([], of: name)
       throw error
@@ -396,16 +404,26 @@ extension StreamServer {
         return completed(failure)
       }
       guard isMade, let stream = streams[name] else { return completed(.noStream(name)) }
-      if let dependent = making.withLock({ $0?.dependents[name]?.min() }) {
-        return completed(.init(.noEffect, "\"\(name)\" is in use: \"\(dependent)\" is made of it"))
+      do throws(RequestFailure) {
+        try delete(stream, of: template)
+        completed(nil)
+      } catch {
+        completed(error)
       }
-      _ = remove([name])
-      end([stream])
-      endRequests(to: [stream])
-      retire([stream])
-      release([name], of: template)
-      completed(nil)
     }
+  }
+
+  /// Removes a stream of a template, and ends its requests. On the maker's queue.
+  func delete(_ stream: ServedStream, of template: ServedTemplate) throws(RequestFailure) {
+    let name = stream.name
+    if let dependent = making.withLock({ $0?.dependents[name]?.min() }) {
+      throw .init(.noEffect, "\"\(name)\" is in use: \"\(dependent)\" is made of it")
+    }
+    _ = remove([name])
+    end([stream])
+    endRequests(to: [stream])
+    retire([stream])
+    release([name], of: template)
   }
 }
 

@@ -17,6 +17,8 @@ package struct StreamTemplate: Sendable {
   package var type: String
   /// Whether clients publish to its streams.
   package var takesValues: Bool
+  /// Whether its streams are the answers to requests of clients, and exist only because of them.
+  package var takesRequests = false
   /// The clients that see the template in `$templates`: those that may have a stream of it.
   package var shownTo: AccessRules
   /// Whether the metrics show each of its streams; if not, they show the sums.
@@ -64,6 +66,45 @@ package protocol StreamMaker: Sendable {
 
   /// These streams are not served any more, and nobody uses them. Their events end with them.
   func forget(_ names: [String])
+
+  /// Stores the request of a client, before the stream of its answer is made.
+  /// - Throws: with a sentence for the client.
+  func store(
+    _ request: StreamRequest, for name: String, of template: NameTemplate, by owner: StreamOwner
+  ) throws(StreamFailure)
+
+  /// What a request is to the one whose answer a stream is.
+  func relation(of request: StreamRequest, to name: String) -> RequestRelation
+
+  /// The stream of an answer has ended. From any thread.
+  /// - Parameter lastID: the id of its last event; 0: it has none.
+  func answerEnded(_ name: String, lastID: UInt64)
+}
+
+extension StreamMaker {
+  package func store(
+    _ request: StreamRequest, for name: String, of template: NameTemplate, by owner: StreamOwner
+  ) throws(StreamFailure) { throw StreamFailure("\"\(name)\" takes no requests") }
+  package func relation(of request: StreamRequest, to name: String) -> RequestRelation { .other }
+  package func answerEnded(_ name: String, lastID: UInt64) {}
+}
+
+/// What a client asks the upstream of a template.
+package struct StreamRequest: Sendable, Equatable {
+  /// Not empty.
+  package var body: [UInt8]
+  /// The type of the body, for the upstream; nil: the configured one.
+  package var type: String?
+
+  package init(body: [UInt8], type: String?) { (self.body, self.type) = (body, type) }
+}
+
+/// What a request is to the one whose answer a stream is.
+package enum RequestRelation: Sendable {
+  case same
+  /// The same, and the former one has failed.
+  case again
+  case other
 }
 
 /// When a stream of a template was in use last. Thread-safe.

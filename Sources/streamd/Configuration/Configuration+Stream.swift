@@ -25,8 +25,9 @@ extension Configuration {
     /// Maximum number of keys, and bytes of their newest events with the keys.
     var maxKeys = 100_000
     var stateBytes = 64 << 20
-    /// The number of events that a new subscription receives first, `0...buffer.events`.
+    /// The number of events that a new subscription receives first, `0...buffer.events`, or `everything`.
     var replay = 1
+    static let everything = Int.max
     var buffer = Buffer()
     var start = Start.subscribed
     /// How long the source outlives its last subscription; applies to `Start.subscribed`.
@@ -65,6 +66,8 @@ extension Configuration {
     struct Origin: Sendable, Equatable {
       /// The name of a template, as written; `nil`: the configuration names the stream.
       var template: String?
+      /// Who has made the stream of a template, if its rules depend on that.
+      var owner: StreamOwner?
 
       static func == (one: Self, other: Self) -> Bool { true }
     }

@@ -37,7 +37,7 @@ extension Configuration.Stream: ConfigurationSection {
     },
     .init("buffer", \.buffer, .log),
     .check { $1.checkSize($0) },
-    .init("replay", \.replay, .count(0...Configuration.Buffer.mostEvents)),
+    .init("replay", \.replay, .replay),
     .check { $1.checkReplay($0) },
     .init("start", \.start, .choice),
     .init("linger", \.linger, .duration(from: .zero)),
@@ -54,7 +54,8 @@ extension Configuration.Stream: ConfigurationSection {
     .init("keep", \.keep, .choice, .log),
     .init("map", \.map, .flag),
     .check { $1.checkMap($0) },
-    .init(["read"], \.read) { $1 = $0.values("read", .accessRule($0.context.memory)) ?? $1 },
+    .init(["read"], \.read) { $1 = $0.values("read", .readerRule($0.context.memory)) ?? $1 },
+    .check { $1.checkRequests($0) },
     .check { table, _ in checkReaders(table) },
     .init(["write"], \.write) { $1 = $0.values("write", .accessRule($0.context.memory)) },
     .check { table, _ in for kind in table.context.kinds { kind.check(table) } },
@@ -70,7 +71,7 @@ extension Configuration.Stream: ConfigurationSection {
       table.addError("expected no share = \"fleet\" in a template: each host makes its own streams", at: "share")
     }
     table.refuse(["lead"], onlyWith: "share = \"fleet\"", lacking: ["share"])
-    if start == .always {
+    if start == .always, table.holds("start") {
       table.addError(
         "expected start = \"subscribed\" or \"first\" in a template: its streams begin with a client", at: "start")
     }
@@ -79,10 +80,30 @@ extension Configuration.Stream: ConfigurationSection {
     }
   }
 
+  /// Checks a stream that takes requests of clients, or is none of these.
+  private func checkRequests(_ table: ConfigurationTable) {
+    guard source.section.takesRequests else {
+      if table.context.expansion != nil {
+        table.refuse(["running"], onlyWith: "http.body = \"request\"")
+      }
+      if read.contains(.owner) {
+        table.addError(
+          "expected \"owner\" only with http.body = \"request\": a stream has no other owner", at: "read")
+      }
+      return
+    }
+    for key in ["start", "linger", "retry"] where table.holds(key) {
+      table.addError(
+        "expected no \(key) with http.body = \"request\": a request is made once, when it comes", at: key)
+    }
+  }
+
   private func checkReplay(_ table: ConfigurationTable) {
     // Compared only when both are valid: a default in place of an error would cause a second error.
     guard !table.isFaulty("buffer"), !table.isFaulty("replay"), sizeOverBuffer == nil else { return }
-    if replay > buffer.events { table.expected("at most buffer.events, which is \(buffer.events)", at: "replay") }
+    if replay > buffer.events, replay != Self.everything {
+      table.expected("at most buffer.events, which is \(buffer.events)", at: "replay")
+    }
   }
 
   private func checkSize(_ table: ConfigurationTable) {
@@ -201,6 +222,19 @@ extension ConfigurationTable {
 extension ConfigurationShape where Value == String {
   /// A non-empty text.
   static func program(_ what: String) -> Self { text(what) { !$0.isEmpty }.expanding(.program) }
+}
+
+extension ConfigurationShape where Value == Int {
+  /// A number of events, or all that there are.
+  fileprivate static var replay: Self {
+    let count = count(0...Configuration.Buffer.mostEvents)
+    return Self(write: { $0 == Configuration.Stream.everything ? "\"all\"" : "\($0)" }) { node throws(Expected) in
+      if case .string("all") = node.value { return Configuration.Stream.everything }
+      do throws(Expected) { return try count.read(node) } catch {
+        throw Expected("a whole number from 0 to \(Configuration.Buffer.mostEvents), or \"all\"")
+      }
+    }
+  }
 }
 
 extension ConfigurationShape where Value == Configuration.Distinct {

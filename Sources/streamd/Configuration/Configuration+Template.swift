@@ -26,6 +26,8 @@ extension Configuration {
       var streams = 1000
       /// How long a stream outlives its last use; `nil`: for ever.
       var forget: Duration? = .seconds(600)
+      /// The answers to requests of clients that come at a time.
+      var running = 64
       var metrics = Metrics.template
     }
 
@@ -191,11 +193,12 @@ extension Configuration.Template.Terms: ConfigurationSection {
     },
     .init("streams", \.streams, .count(1...1_000_000)),
     .init("forget", \.forget, .durationOrNever),
+    .init("running", \.running, .count(1...100_000)),
     .init("metrics", \.metrics, .choice),
   ]
 
   /// The names of the keys, which a stream with a name of its own does not have.
-  static let names = ["parameters", "streams", "forget", "metrics"]
+  static let names = ["parameters", "streams", "forget", "running", "metrics"]
 }
 
 extension ConfigurationTable {

@@ -27,6 +27,15 @@ extension ConfigurationShape where Value == AccessRules.Rule {
     return rule.expanding(.rule)
   }
 
+  /// The same, or `"owner"`: who has made the stream.
+  static func readerRule(_ memory: TemplateMemory?) -> Self {
+    let rule = accessRule(memory)
+    return Self { node throws(Expected) in
+      if case .string("owner") = node.value { return .owner }
+      return try rule.read(node)
+    }.expanding(.rule)
+  }
+
   private static func id(
     of node: ConfigurationNode, _ rule: String, _ memory: TemplateMemory?, find: () throws(Expected) -> UInt32
   ) throws(Expected) -> UInt32 {

@@ -28,6 +28,10 @@ protocol SourceSection: Equatable, Sendable {
 
   /// Whether clients publish the events.
   var isPublished: Bool { get }
+  /// Whether its events are the answer to a request of a client.
+  var takesRequests: Bool { get }
+  /// Whether that request is made again after a restart or a kill.
+  var repeatsRequests: Bool { get }
   /// The names of the streams from which the events come.
   var bases: [String] { get }
   /// Whether it asks an upstream for its events: a server, a device or a program.
@@ -65,6 +69,8 @@ struct SectionContext {
   let source: SourceContext
   /// The source of a stream to which clients publish.
   let publishSource: PublishSource
+  /// The request of a client, if the events are the answer to one.
+  var single: SingleRequest?
   /// Makes the source of a derived stream.
   let derived: (_ bases: [String], _ filter: EventFilter?) -> AnyPublisher<EventBatch, Never>
 }
@@ -74,6 +80,8 @@ extension SourceSection {
   static func check(_ table: ConfigurationTable) {}
 
   var isPublished: Bool { false }
+  var takesRequests: Bool { false }
+  var repeatsRequests: Bool { false }
   var bases: [String] { [] }
   var hasUpstream: Bool { true }
   var fleetKind: FleetMachine.Stream.Kind { .continuous }

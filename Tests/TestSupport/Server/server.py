@@ -22,6 +22,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 
 import certificates
 import limits
+import model
 import positions
 import proxy
 import scripted
@@ -56,7 +57,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query))
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or "0"))
         with lock:
-            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told", "granted", "listened"):
+            if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told", "granted", "listened",
+                            "modelled"):
                 counts[key] += 1
                 peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
@@ -82,6 +84,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer_listened(self, key, number, query):
         limits.tell(self, key, number, query)
+
+    def answer_model(self, key, number, query):
+        model.answer(self, key, query, released[key])
+
+    def answer_modelled(self, key, number, query):
+        model.tell(self, key)
 
     def answer_token(self, key, number, query):
         tokens.token(self, key, number, query)

@@ -23,6 +23,8 @@ final class StreamingResponse: Exchange {
   private let isPattern: Bool
   /// Positions of subscriptions that have ended: the id of the last event sent, by their request IDs.
   private var ended: [RequestID: UInt64] = [:]
+  /// If the request has made the stream.
+  var made: MadeAnswer?
   /// With what the response ends, once the subscription that caused it is removed.
   private var ending: (reason: Reason, isClean: Bool)?
 
@@ -79,6 +81,15 @@ final class StreamingResponse: Exchange {
     return isInProgress
   }
 
+  /// Subscribes to an answer, of which nothing may be missing.
+  /// - Returns: as above.
+  func relay(_ stream: ServedStream) -> Bool {
+    connection.subscribe(
+      RequestID(1), to: stream, isSingle: false, .unlimited, SubscribeOptions(from: .replay, onLag: .fail),
+      as: .body(.relayed, coding))
+    return isInProgress
+  }
+
   /// Begins to read a pattern.
   /// - Parameter missed: as in `Start`.
   func read(
@@ -100,7 +111,7 @@ final class StreamingResponse: Exchange {
     head(positionBeforeFirstEvent).append(to: &http.output)
     hasBegun = true
     if isEventStream {
-      write(ServerSentEvents.retry(milliseconds: 2000))
+      if !encoding.isRelayed { write(ServerSentEvents.retry(milliseconds: 2000)) }
       http.sentAt = worker.loop.now
       connection.setClock(after: http.times.silence)
     }
@@ -116,7 +127,8 @@ final class StreamingResponse: Exchange {
   }
 
   func head(_ position: UInt64?) -> ResponseHead {
-    var head = http.responseHead(.ok, to: request, keeps: false)
+    var head = http.responseHead(made?.isNew == true && !encoding.isRelayed ? .created : .ok, to: request, keeps: false)
+    if made != nil { head.add("Location", "/streams/" + firstName) }
     head.addFields(ofEventsAs: encoding.format.mediaType)
     if isChunked { head.add("Transfer-Encoding", "chunked") }
     if connection.needsToken, names.contains(where: { $0.hasPrefix("$") }) { head.addChallenge() }
@@ -239,7 +251,9 @@ final class StreamingResponse: Exchange {
     _ reason: Reason, _ encoding: EventEncoding, isChunked: Bool, retry milliseconds: Int?
   ) -> [UInt8] {
     var bytes: [UInt8] = []
-    if encoding.format == .serverSentEvents {
+    // A relayed response that is not complete ends without an end.
+    guard !encoding.isRelayed || reason.type == nil else { return [] }
+    if encoding.format == .serverSentEvents, !encoding.isRelayed {
       if let milliseconds {
         write(ServerSentEvents.retry(milliseconds: milliseconds), isChunked: isChunked, to: &bytes)
       }

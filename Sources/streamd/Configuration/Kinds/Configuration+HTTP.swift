@@ -292,7 +292,12 @@ extension Configuration.HTTP {
       return Source(poll, in: context.source).eraseToAnyPublisher()
     case .stream(let format, let idleTimeout):
       let stream = HTTPStream(
-        request, format: format, form: eventForm, lineEnd: LineEnd(of: end), idleTimeout: idleTimeout)
+        request, format: format, form: eventForm, lineEnd: LineEnd(of: end), idleTimeout: idleTimeout,
+        single: context.single.map {
+          var single = $0
+          (single.secrets, single.standardType) = (secrets, contentType)
+          return single
+        })
       return Source(stream, in: context.source).eraseToAnyPublisher()
     }
   }

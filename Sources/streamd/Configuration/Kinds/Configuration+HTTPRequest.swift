@@ -11,6 +11,8 @@ extension Configuration {
     case credential(Secret)
     /// The content of a file, of at most 1 MiB.
     case file(path: String, content: [UInt8])
+    /// That of the request of a client.
+    case request
 
     static let limit = 1 << 20
 
@@ -19,6 +21,7 @@ extension Configuration {
       case .text(let text): Array(text.utf8)
       case .credential(let secret): Array(secret.content.utf8)
       case .file(_, let content): content
+      case .request: []
       }
     }
 
@@ -29,6 +32,7 @@ extension Configuration {
       case .text(let text): [("http.body", text)]
       case .credential(let secret): [("http.body.credential", secret.name)]
       case .file(let path, _): [("http.body.file", path)]
+      case .request: [("http.body", "request")]
       }
     }
   }
@@ -52,6 +56,17 @@ extension Configuration.HTTP {
   static let questionKeys: [ConfigurationKey<Self>] = [
     .init("method", \.method, .choice),
     .init(["body"], \.body) { $1 = readBody($0) ?? $1 },
+    .check { table, http in
+      guard http.body == .request else { return }
+      if table.context.expansion == nil {
+        return table.addError(
+          "expected body = \"request\" only in a template: each request has a stream of its own", at: "body")
+      }
+      if case .poll = http.fetching, table.holds("every") {
+        table.addError(
+          "expected stream = \"sse\" or \"lines\" with body = \"request\": the answer is a stream", at: "body")
+      }
+    },
     .init("content_type", \.contentType, .mediaType),
     .init("idempotent", \.idempotent, .flag),
     .init("obey_max_age", \.obeyMaxAge, .flag),
@@ -83,9 +98,11 @@ extension Configuration.HTTP {
 
   private static func readBody(_ table: ConfigurationTable) -> Configuration.Body? {
     guard table.text("body") == nil else {
-      // Bodies of clients are planned under this name.
-      let form = "a text of at most 1 MiB, other than \"request\""
-      let shape = ConfigurationShape.text(form) { $0.utf8.count <= Configuration.Body.limit && $0 != "request" }
+      if table.text("body") == "request" {
+        _ = table.value("body", .text("a text") { _ in true })
+        return .request
+      }
+      let shape = ConfigurationShape.text("a text of at most 1 MiB") { $0.utf8.count <= Configuration.Body.limit }
       return table.value("body", shape.expanding(.json), secret: true).map { .text($0) }
     }
     return table.table("body", expecting: #"a text, { credential = "name" } or { file = "/path" }"#) { table in
@@ -151,11 +168,35 @@ extension Configuration.HTTP {
     request.account = account
     request.urlName = secretURL.map { "credential \($0.name)" }
     request.method = method
-    request.body = body.map { HTTPBody($0.bytes, type: contentType, isSecret: $0.isSecret) }
+    if let body, body != .request { request.body = HTTPBody(body.bytes, type: contentType, isSecret: body.isSecret) }
     let isPoll = if case .poll = fetching { true } else { false }
     request.isIdempotent = idempotent ?? (method == .get || isPoll)
     request.cursor = cursor?.position(variables: stream.variables)
     request.oauth2 = oauth2?.token(settings, request.userAgent)
+  }
+}
+
+extension Configuration.HTTP {
+  var takesRequests: Bool { body == .request }
+  var repeatsRequests: Bool { idempotent == true }
+
+  /// Whether the stream of a table takes requests of clients, as far as it is known before its source is read.
+  static func takesRequests(_ table: ConfigurationTable) -> Bool {
+    table.node(name)?.node(at: ["body"])?.value == .string("request")
+  }
+
+  /// The values of its credentials, which its upstream may repeat in an answer.
+  var secrets: [String] {
+    let values = (headers + query).compactMap { named -> String? in
+      if case .secret(let secret) = named.value { secret.content } else { nil }
+    }
+    let own: [Secret?] =
+      switch authorization {
+      case .bearer(let token): [secretURL, token]
+      case .basic(let login): [secretURL, login.password]
+      case nil: [secretURL]
+      }
+    return values + own.compactMap { $0?.content }
   }
 }
 

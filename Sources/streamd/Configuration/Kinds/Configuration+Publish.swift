@@ -21,6 +21,7 @@ extension Configuration.Publish {
 
   static func check(_ table: ConfigurationTable) {
     guard table.holds(name) else {
+      guard !Configuration.HTTP.takesRequests(table) else { return }
       return table.refuse(
         ["write"], onlyWith: "publish: no other source accepts values from clients", lacking: [name])
     }

@@ -1,0 +1,310 @@
+import CLinux
+import FoundationEssentials
+import Glibc
+import StreamClient
+import StreamRuntime
+import TestSupport
+import Testing
+
+/// Requests of clients whose answers are streams, on the daemon itself, with a model as the upstream.
+@Suite(.timeLimit(.minutes(10))) struct AnswerDaemonTests {
+  private let upstream: Upstream
+  private let key = uniqueKey()
+
+  init() throws { upstream = try Upstream.shared.get() }
+
+  private func template(_ query: String = "", _ more: String = "", http: String = "", keep: String = "disk") -> String {
+    """
+    [streams."answers/{id}"]
+    http = { url = "\(upstream.url("/model/\(key)?\(query)"))", method = "POST", stream = "sse", body = "request"\(http) }
+    write = ["*"]
+    read = ["owner"]
+    replay = "all"
+    overflow = "block"
+    keep = "\(keep)"
+    \(more)
+    """
+  }
+
+  private func words(_ body: String, _ count: Int = 5) -> [String] { (1...count).map { "\(body)-\($0) " } }
+
+  /// The words of the model in the data of events.
+  private func words(in text: String) -> [String] {
+    text.split(separator: "\n").filter { $0.hasPrefix("data: {\"id\"") }.compactMap { line in
+      line.firstRange(of: "\"content\": \"").map { String(line[$0.upperBound...].prefix { $0 != "\"" }) }
+    }
+  }
+
+  private func texts(_ path: String, _ name: String) async throws -> [String] {
+    var data: [String] = []
+    let connection = try StreamConnection(socket: path)
+    defer { connection.close() }
+    for try await event in connection.stream(name).values {
+      data.append("data: " + String(decoding: event.data, as: UTF8.self))
+    }
+    return words(in: data.joined(separator: "\n"))
+  }
+
+  private func failure(_ path: String, _ name: String) async -> String? {
+    do {
+      _ = try await texts(path, name)
+      return nil
+    } catch { return "\(error)" }
+  }
+
+  @Test func aRequestIsMadeOnceAndItsAnswerIsReadBySeveral() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template("hold=3"))
+    let made = try await http(path, "PUT", "/streams/answers/7f3a", body: "hello")
+    #expect(made.status == 201 && made.field("location") == "/streams/answers/7f3a")
+    #expect(try await http(path, "PUT", "/streams/answers/7f3a", body: "hello").status == 200)
+    #expect(try await http(path, "PUT", "/streams/answers/7f3a", body: "other").status == 409)
+    #expect(try await http(path, "PUT", "/streams/answers/7f3a", body: "").status == 400)
+    #expect(try await http(path, "GET", "/streams/answers/none", ["Accept: text/event-stream"]).status == 404)
+    // It has begun without a reader. One reader leaves and comes back.
+    let first = try await daemon.events(2, of: "answers/7f3a")
+    async let second = texts(path, "answers/7f3a")
+    async let third = http(path, "GET", "/streams/answers/7f3a", ["Accept: text/event-stream"])
+    _ = try upstream.text("/release/\(key)")
+    #expect(try await second == words("hello"))
+    let stream = try await third
+    #expect(words(in: stream.body) == words("hello"))
+    #expect(stream.body.contains("event: end\ndata: {\"reason\":\"finished\"}"))
+    #expect(try await texts(path, "answers/7f3a") == words("hello") && first.count == 2)
+    #expect(try upstream.modelled(key).requests == ["hello": 1])
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aRequestWithoutANameGetsOneAndItsAnswerInOneCall() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template())
+    let named = try await http(path, "POST", "/streams/answers/", ["Content-Type: text/plain"], body: "a")
+    let name = try #require(named.field("location")).dropFirst("/streams/".count)
+    #expect(named.status == 201 && name.hasPrefix("answers/") && name.count == 34 && named.body == "\(name)\n")
+    #expect(try await texts(path, String(name)) == words("a"))
+    let whole = try await http(path, "POST", "/streams/answers/", ["Accept: text/event-stream"], body: "b")
+    #expect(whole.status == 201 && words(in: whole.body) == words("b") && whole.field("location") != nil)
+    #expect(try upstream.modelled(key).types == ["text/plain", "application/json"])
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aClientThatKnowsNoStreamsGetsTheAnswerAsFromTheUpstream() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template())
+    let whole = try await http(path, "POST", "/requests/answers/chat/completions?x=1", body: "b")
+    #expect(whole.status == 200 && whole.field("content-type") == "text/event-stream", "\(whole)")
+    #expect(words(in: whole.body) == words("b"))
+    #expect(whole.body.hasSuffix("data: [DONE]\n\n") && !whole.body.contains("id: ") && !whole.body.contains("event:"))
+    #expect(whole.field("location")?.hasPrefix("/streams/answers/") == true)
+    // An answer that is no stream is passed on as it is.
+    let json = try await http(path, "POST", "/requests/answers", body: "{\"text\": \"c\"}")
+    #expect(json.status == 200 && json.field("content-type") == "application/json")
+    #expect(json.body.contains("\"content\": \"c\""))
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aFailureOfTheUpstreamIsThatOfTheStreamWithoutSecrets() async throws {
+    let credentials = try TemporaryFolder(["token": "t0ken-s3cret\n", "apikey": "k3y-s3cret\n"])
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    let secrets = ", bearer = { credential = \"token\" }, query = { apikey = { credential = \"apikey\" } }"
+    try await daemon.start(
+      template("status=429", http: secrets), environment: ["CREDENTIALS_DIRECTORY=\(credentials.path)"])
+    let relayed = try await http(path, "POST", "/requests/answers/v1", body: "b0dy-s3cret")
+    #expect(relayed.status == 429 && relayed.field("content-type") == "application/json")
+    #expect(relayed.body == "{\"error\": {\"message\": \"no\\nBearer … …\", \"type\": \"mock\"}}")
+    _ = try await http(path, "PUT", "/streams/answers/a", body: "b0dy-s3cret")
+    let failure = try #require(await failure(path, "answers/a"))
+    #expect(failure.contains("HTTP 429 Too Many Requests: {\"error\": {\"message\": \"no\\nBearer … …\""), "\(failure)")
+    // The same request begins again, because it has failed.
+    #expect(try await http(path, "PUT", "/streams/answers/a", body: "b0dy-s3cret").status == 201)
+    _ = await self.failure(path, "answers/a")
+    #expect(try upstream.modelled(key).requests == ["b0dy-s3cret": 3])
+    #expect(!daemon.log.contains("s3cret"), "\(daemon.log)")
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aConnectionThatBreaksIsAFailureBehindTheEventsThatHaveCome() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template("cut=2"))
+    let stream = try await http(path, "PUT", "/streams/answers/a", ["Accept: text/event-stream"], body: "b")
+    #expect(stream.status == 201 && words(in: stream.body) == words("b", 2))
+    #expect(stream.body.contains("event: end\ndata: {\"reason\":\"") && stream.body.contains("urn:streamd:failed"))
+    let relayed = try await http(path, "POST", "/requests/answers", body: "c")
+    #expect(words(in: relayed.body) == words("c", 2) && !relayed.isComplete)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func anAnswerIsDeletedByWhoHasMadeItAndItsRequestCancelled() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template("hold=2&pause=0.01&words=1000", "running = 1"))
+    _ = try await http(path, "PUT", "/streams/answers/a", body: "a")
+    _ = try await http(path, "PUT", "/streams/answers/b", body: "b")
+    _ = try await daemon.events(2, of: "answers/a")
+    #expect(try upstream.modelled(key).requests == ["a": 1], "the other one waits")
+    #expect(try await http(path, "DELETE", "/streams/answers/a").status == 204)
+    _ = try await daemon.events(2, of: "answers/b")
+    #expect(try upstream.modelled(key).requests == ["a": 1, "b": 1])
+    #expect(try await http(path, "GET", "/streams/answers/a", ["Accept: text/event-stream"]).status == 404)
+    _ = try upstream.text("/release/\(key)")
+    while try upstream.modelled(key).left < 1 { try await Task.sleep(for: .milliseconds(2)) }
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func anAnswerIsReadUntilItsBufferIsFullAndWaitsForAReader() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template("words=400", "buffer = { events = 50 }\nforget = \"1h\""))
+    _ = try await http(path, "PUT", "/streams/answers/a", body: "a")
+    try await Task.sleep(for: .milliseconds(200))
+    #expect(try await texts(path, "answers/a") == words("a", 400))
+    #expect(try upstream.modelled(key).complete == 1)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func anAnswerThatNobodyReadsIsForgotten() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template("words=400", "buffer = { events = 50 }\nforget = \"100ms\""))
+    for name in ["a", "b"] { _ = try await http(path, "PUT", "/streams/answers/\(name)", body: name) }
+    while try FileManager.default.contentsOfDirectory(atPath: daemon.state + "/requests").count > 0 {
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    #expect(try await http(path, "GET", "/streams/answers/a", ["Accept: text/event-stream"]).status == 404)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aRestartCutsAnAnswerOffAndMakesTheRequestsThatWait() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    let configuration = template("hold=2", "running = 1")
+    try await daemon.start(configuration)
+    for name in ["a", "b"] { _ = try await http(path, "PUT", "/streams/answers/\(name)", body: name) }
+    let last = try #require(try await daemon.events(2, of: "answers/a").last?.id)
+    #expect(await daemon.stop() == 0)
+    _ = try upstream.text("/release/\(key)")
+    try await daemon.start(configuration)
+    let failure = await failure(path, "answers/a")
+    #expect(failure?.contains("cut off by a restart after event \(last)") == true, "\(failure ?? "")")
+    #expect(try await texts(path, "answers/b") == words("b"))
+    #expect(try upstream.modelled(key).requests == ["a": 1, "b": 1])
+    #expect(await daemon.stop() == 0)
+  }
+
+  /// Whenever the daemon is killed: a request is made once, or, if it may be repeated, until its answer is complete.
+  @Test(arguments: [false, true]) func twentyKillsLoseNoRequestAndRepeatNone(repeats: Bool) async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    let configuration = template(
+      "pause=0.002&words=30", "running = 4\nstreams = 1000", http: ", idempotent = \(repeats)")
+    var random = SystemRandomNumberGenerator()
+    var made: [String] = []
+    for round in 1...20 {
+      try await daemon.start(configuration)
+      for number in 1...5 {
+        let name = "r\(round)-\(number)"
+        made.append(name)
+        #expect(try await http(path, "PUT", "/streams/answers/\(name)", body: name).status == 201)
+      }
+      try await Task.sleep(for: .milliseconds(Int.random(in: 0...80, using: &random)))
+      await daemon.kill()
+    }
+    try await daemon.start(configuration)
+    var (complete, lost) = (0, 0)
+    for name in made {
+      do {
+        let read = try await texts(path, "answers/\(name)")
+        #expect(repeats ? read.suffix(30) == words(name, 30)[...] : read == words(name, 30), "\(name)")
+        complete += 1
+      } catch {
+        #expect("\(error)".contains("the request may have been sent before a kill"))
+        lost += 1
+      }
+    }
+    let requests = try upstream.modelled(key).requests
+    #expect(made.allSatisfy { requests[$0] ?? 0 >= (repeats ? 1 : 0) && (repeats || requests[$0] ?? 0 <= 1) })
+    #expect(repeats ? lost == 0 : complete > 0)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func othersReadAnAnswerOnlyIfTheyMay() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template())
+    _ = try await http(path, "PUT", "/streams/answers/a", body: "a")
+    #expect(chmod(daemon.folder.path("s"), 0o777) == 0 && chmod(daemon.folder.path, 0o755) == 0)
+    let other = try ChildProcess(
+      "setpriv",
+      ["--reuid=65534", "--clear-groups", ChildProcess.built("streamctl"), "--socket", path, "sub", "answers/a"])
+    let (output, errors) = (await other.text(of: other.output), await other.text(of: other.errors))
+    #expect(output.isEmpty && errors.contains("may not read"), "\(errors)")
+    _ = await other.end()
+    #expect(await daemon.stop() == 0)
+  }
+}
+
+/// A response, read to the end of its connection.
+struct SocketResponse: CustomStringConvertible {
+  var status = 0
+  var head = ""
+  var body = ""
+  /// Whether a chunked body has its last chunk.
+  var isComplete = true
+
+  func field(_ name: String) -> String? {
+    head.split(separator: "\r\n").first { $0.lowercased().hasPrefix(name + ":") }.map {
+      String($0.dropFirst(name.count + 1).drop { $0 == " " })
+    }
+  }
+
+  var description: String { "\(head)\n\(body.prefix(1000))" }
+}
+
+/// A request over a socket, on a connection of its own.
+func http(
+  _ path: String, _ method: String, _ target: String, _ fields: [String] = [], body: String? = nil
+) async throws -> SocketResponse {
+  var request = "\(method) \(target) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+  for field in fields { request += field + "\r\n" }
+  if let body { request += "Content-Length: \(body.utf8.count)\r\n" }
+  let bytes = Array((request + "\r\n" + (body ?? "")).utf8)
+  return try await Task.detached {
+    let socket = try UnixSocket.connect(to: path)
+    _ = fcntl(socket.raw, F_SETFL, fcntl(socket.raw, F_GETFL) & ~O_NONBLOCK)
+    guard send(socket.raw, bytes, bytes.count, CInt(MSG_NOSIGNAL)) == bytes.count else {
+      throw SystemError("send")
+    }
+    var received: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 65536)
+    while case let count = recv(socket.raw, &buffer, buffer.count, 0), count > 0 { received += buffer[..<count] }
+    return SocketResponse(String(decoding: received, as: UTF8.self))
+  }.value
+}
+
+extension SocketResponse {
+  fileprivate init(_ text: String) {
+    guard let end = text.firstRange(of: "\r\n\r\n") else { return }
+    head = String(text[..<end.lowerBound])
+    status = Int(head.split(separator: " ").dropFirst().first ?? "") ?? 0
+    body = String(text[end.upperBound...])
+    guard field("transfer-encoding") == "chunked" else { return }
+    var (rest, whole) = (Array(body.utf8)[...], [UInt8]())
+    isComplete = false
+    while let line = rest.firstIndex(of: 0x0D),
+      let size = Int(String(decoding: rest[..<line], as: UTF8.self), radix: 16)
+    {
+      guard size > 0, line + 2 + size + 2 <= rest.endIndex else {
+        isComplete = size == 0
+        break
+      }
+      whole += rest[line + 2..<line + 2 + size]
+      rest = rest[(line + 2 + size + 2)...]
+    }
+    body = String(decoding: whole, as: UTF8.self)
+  }
+}
