@@ -156,6 +156,43 @@ async def page_is_accessible(daemon):
         expect(took[0] == 1000 and took[1] < 10_000, f"1,000 streams: {took}")
 
 
+async def page_gathers_the_streams_of_a_template(daemon):
+    """many streams of one template have one row, which shows their sum, and some of them on request; a filter finds each"""
+    async with served_on_tcp(daemon) as url, Browser() as browser:
+        await browser.send("Page.navigate", url=url)
+        await browser.until(LIVE, "the page is live")
+        shown = await browser.evaluate("""(() => {
+          release();
+          take = () => {};
+          const names = Array.from({ length: 10000 }, (_, index) => `s/${index}`);
+          receiveStreams([{ name: "ticks", state: "running", source: "timer" }, ...names.map((name) => (
+            { name, state: name === "s/77" ? "failing" : "running", source: "http", template: "s/{n}", message: "why" }))]);
+          receiveStats({ ...stats, uptime_microseconds: stats.uptime_microseconds + 1e6, by_stream: names.map((name) => (
+            { name, events_in: 1, bytes_in: 0, subscribers: 2, state: name === "s/77" ? "failing" : "running" })) });
+          const texts = () => [...document.querySelectorAll("#rows tr")].map((row) => row.firstChild.textContent);
+          const folded = texts(), group = document.querySelector("#rows tr.group");
+          const sums = [group.querySelector(".state").textContent, group.querySelector(".subscribers").textContent];
+          group.querySelector("button").click();
+          const [unfolded, count] = [texts(), byId("shown").textContent];
+          byId("filter").value = "s/9876";
+          arrange();
+          const found = texts();
+          byId("filter").value = "";
+          arrange();
+          select("s/9999");
+          receiveStreams([{ name: "ticks", state: "running", source: "timer" }]);
+          return [folded, sums, unfolded.length, unfolded.slice(1, 2), count, found, texts(), selected];
+        })()""")
+        folded, sums, number, first, count, found, last, selected = shown
+        expect(folded == ["s/{n} (10000)", "ticks"], f"the rows are {folded}")
+        expect(sums == ["failings/77: why", "20\u00a0k"], f"the sums are {sums}")
+        expect(number == 202 and first == ["s/77"], f"{number} rows are shown, the first is {first}")
+        expect(count == "10001 streams; the first 200 are shown: filter more", f"the count is {count}")
+        expect(found == ["s/9876"], f"the filter finds {found}")
+        expect(last == ["ticks"] and selected is None, f"without the template there are {last}")
+        expect(not browser.errors, f"errors: {browser.errors}")
+
+
 async def page_shows_foreign_text_as_text(daemon):
     """names, reasons, hosts of a fleet, keys and events are text in the page and in its commands, whatever they are"""
     async with served_on_tcp(daemon) as url, Browser() as browser:
@@ -407,7 +444,8 @@ async def page_recovers(daemon):
 
 
 CHECKS = [
-    page_is_live, page_is_used_by_keyboard, page_is_accessible, page_shows_foreign_text_as_text, page_shows_keys,
+    page_is_live, page_is_used_by_keyboard, page_is_accessible, page_gathers_the_streams_of_a_template,
+    page_shows_foreign_text_as_text, page_shows_keys,
     page_has_hints, pages_share_a_browser, pages_release_what_they_do_not_show, page_comes_back, page_says_why_it_waits,
     page_of_another_origin_reads, page_uses_a_token, page_recovers,
 ]

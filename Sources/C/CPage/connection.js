@@ -5,7 +5,7 @@ function receiveStreams(entries) {
   for (const [name, row] of rows) {
     if (names.has(name)) continue;
     if (selected === name) deselect();
-    observer.unobserve(row.node);
+    removeNode(row);
     rows.delete(name);
   }
   for (const entry of entries) {
@@ -39,7 +39,7 @@ function receiveStats(next) {
   }
   stats = next;
   showHead();
-  if (!["name", "source"].includes(order.key)) arrange();
+  if (!["name", "source"].includes(order.key)) arrange(); else for (const group of groups.values()) sumUp(group);
   if (selected) describe(rows.get(selected));
 }
 
@@ -52,6 +52,7 @@ function receiveHistory(history) {
     show(row);
     if (row.isVisible) drawChart(row.chart, row.recent.events, "/s");
   }
+  for (const group of groups.values()) sumUp(group);
   if (selected) drawDetail(rows.get(selected));
 }
 
@@ -266,7 +267,7 @@ function setToken(text) {
   if (selected !== null) deselect();
   clearEvents();
   for (const [name, row] of rows) {
-    observer.unobserve(row.node);
+    removeNode(row);
     rows.delete(name);
   }
   arrange();

@@ -47,8 +47,10 @@ function select(name) {
   for (const id of ["missing", "control-status", "publish-status"]) setText(byId(id), "");
   showPause();
   const row = rows.get(name);
-  row.node.className = "selected";
-  row.button.setAttribute("aria-expanded", "true");
+  if (row.node) {
+    row.node.classList.add("selected");
+    row.button.setAttribute("aria-expanded", "true");
+  }
   setText(byId("detail-name"), name);
   describe(row);
   drawDetail(row);
@@ -65,9 +67,11 @@ function deselect() {
   selected = null;
   byId("detail").hidden = true;
   if (!row) return;
-  row.node.className = "";
-  row.button.setAttribute("aria-expanded", "false");
-  row.button.focus();
+  if (row.node) {
+    row.node.classList.remove("selected");
+    row.button.setAttribute("aria-expanded", "false");
+    row.button.focus();
+  }
   history.replaceState(null, "", location.pathname);
 }
 

@@ -1,8 +1,9 @@
 "use strict";
 const shownEvents = 50, shownCharacters = 4000, shownKeys = 200, mostKeys = 1000, mostCharacters = 4e6;
-const silentTime = 10000, meanTime = 5.5e6, shownClients = 200;
+const silentTime = 10000, meanTime = 5.5e6, shownClients = 200, shownRows = 200, leastGroup = 20;
 const byId = (id) => document.getElementById(id);
 const rows = new Map();
+const groups = new Map();  // the rows of templates, whose streams are shown below them on request
 const collator = new Intl.Collator("en", { numeric: true });
 const isBad = (row) => ["failing", "failed"].includes(row.entry.state);
 const isStale = (row) => row.entry.stale_since !== undefined;
@@ -112,7 +113,7 @@ function mean(past, key) {
 }
 
 // Without samples, the rate is that of the last period of the history.
-const rate = (row, key) => mean(row.past, key) ?? row.recent[key].at(-1);
+const rate = (row, key) => row.rates ? row.rates[key] : mean(row.past, key) ?? row.recent[key].at(-1);
 
 function valueText(row) {
   const newest = row.newest;
@@ -199,7 +200,7 @@ function drawChart(chart, values, unit) {
 
 const observer = new IntersectionObserver((entries) => {
   for (const entry of entries) {
-    const row = rows.get(entry.target.dataset.name);
+    const row = groups.get(entry.target.dataset.template) ?? rows.get(entry.target.dataset.name);
     if (!row) continue;
     row.isVisible = entry.isIntersecting;
     if (row.isVisible) drawChart(row.chart, row.recent.events, "/s");
@@ -244,9 +245,16 @@ function showOrder() {
 }
 
 function makeRow(name) {
-  const row = { name, entry: {}, counts: null, newest: null, past: [], recent: { events: [], bytes: [] }, cells: {} };
-  row.node = make("tr");
-  row.node.dataset.name = name;
+  const row = { name, entry: {}, counts: null, newest: null, past: [], recent: { events: [], bytes: [] } };
+  rows.set(name, row);
+  return row;
+}
+
+// Only rows that are shown have nodes: there may be very many.
+function makeNode(row) {
+  const { name } = row;
+  [row.node, row.cells] = [make("tr", row.list ? "group" : selected === name ? "selected" : ""), {}];
+  row.node.dataset[row.list ? "template" : "name"] = name;
   row.node.setAttribute("role", "row");
   for (const column of columns) {
     const cell = make(column.key === "name" ? "th" : "td", className(column));
@@ -256,9 +264,9 @@ function makeRow(name) {
       cell.setAttribute("role", "rowheader");
       row.button = make("button", "", name);
       row.button.type = "button";
-      row.button.setAttribute("aria-expanded", "false");
-      row.button.setAttribute("aria-controls", "detail");
-      row.button.addEventListener("click", () => selected === name ? deselect() : select(name));
+      row.button.setAttribute("aria-expanded", String(row.list ? row.isOpen : selected === name));
+      if (!row.list) row.button.setAttribute("aria-controls", "detail");
+      row.button.addEventListener("click", () => row.list ? unfold(row) : selected === name ? deselect() : select(name));
       cell.append(row.button);
       continue;
     }
@@ -269,12 +277,20 @@ function makeRow(name) {
   row.fleet = row.cells.source.parentNode.appendChild(make("span", "more"));
   row.fresh = row.cells.age.parentNode.appendChild(make("span", "more"));
   row.message = row.cells.state.parentNode.appendChild(make("span", "reason"));
-  rows.set(name, row);
   observer.observe(row.node);
-  return row;
+  show(row);
+  showValue(row);
+}
+
+function removeNode(row) {
+  if (!row.node) return;
+  observer.unobserve(row.node);
+  row.node.remove();
+  [row.node, row.button, row.isVisible] = [null, null, false];
 }
 
 function show(row) {
+  if (!row.node) return;
   for (const column of columns) if (column.text) setText(row.cells[column.key], column.text(row));
   row.cells.state.className = isBad(row) || isStale(row) ? "bad" : "";
   setText(row.fleet, fleet(row.entry.fleet));
@@ -285,33 +301,94 @@ function show(row) {
 }
 
 function showValue(row) {
+  if (!row.node) return;
   const text = visible(valueText(row));
   setExactText(row.cells.value, text);
   setTitle(row.cells.value, text);
 }
 
-// Moves no row that is at its place, and keeps the focus.
-function arrange() {
-  const wanted = byId("filter").value.trim().toLowerCase();
+function sort(list) {
   const column = columns.find((column) => column.key === order.key);
-  const list = [...rows.values()].filter((row) => (only === null || problems[only](row)) &&
-    [row.name, stateText(row), row.entry.source, fleet(row.entry.fleet), row.entry.message,
-      row.entry.description].some((text) => text?.toLowerCase().includes(wanted)));
-  list.sort((one, other) => {
+  return list.sort((one, other) => {
     const [a, b] = [column.value(one), column.value(other)];
     const result = typeof a === "string" ? collator.compare(a, b) : a - b;
     return result * order.direction || collator.compare(one.name, other.name);
   });
-  const focused = document.activeElement, body = byId("rows");
-  let next = body.firstChild;
-  for (const { node } of list) {
-    if (node === next) next = next.nextSibling; else body.insertBefore(node, next);
+}
+
+// The row of a template sums up those of its streams, and has the worst of their states.
+function sumUp(group) {
+  const { list } = group, sum = (value) => list.reduce((total, row) => total + (value(row) ?? 0), 0);
+  const most = (value) => list.reduce((most, row) => Math.max(most, value(row) ?? 0), 0);
+  const worst = list.reduce((worst, row) => rank(row) < rank(worst) ? row : worst);
+  group.entry = { source: worst.entry.source, state: worst.entry.state, stale_since: worst.entry.stale_since,
+    message: rank(worst) < ranks.length ? `${worst.name}: ${reason(worst)}` : "" };
+  group.counts = { subscribers: sum((row) => row.counts?.subscribers), lag: most((row) => row.counts?.lag),
+    newest: most((row) => row.counts?.newest) };
+  group.rates = { events: sum((row) => rate(row, "events")), bytes: sum((row) => rate(row, "bytes")) };
+  group.recent = { events: [], bytes: [] };
+  for (const { recent } of list) {
+    recent.events.forEach((value, index) => group.recent.events[index] = (group.recent.events[index] ?? 0) + value);
   }
-  while (next) {
-    const removed = next;
-    next = next.nextSibling;
-    removed.remove();
+  if (!group.node) return;
+  show(group);
+  setText(group.button, `${group.name} (${list.length})`);
+  group.button.setAttribute("aria-expanded", String(group.isOpen));
+  if (group.isVisible) drawChart(group.chart, group.recent.events, "/s");
+}
+
+function unfold(group) {
+  group.isOpen = !group.isOpen;
+  arrange();
+}
+
+// Puts the streams of a template below one row, unless they are few.
+function gather(list) {
+  const found = new Map();
+  for (const row of list) {
+    const name = row.entry.template;
+    if (name !== undefined && !found.get(name)?.push(row)) found.set(name, [row]);
+  }
+  for (const [name, group] of groups) {
+    if (found.get(name)?.length > leastGroup) continue;
+    removeNode(group);
+    groups.delete(name);
+  }
+  for (const [name, members] of found) {
+    if (members.length <= leastGroup) continue;
+    const group = groups.get(name) ?? { name, newest: null, past: [], isOpen: false };
+    groups.set(name, group);
+    group.list = members;
+    sumUp(group);
+  }
+  return sort([...list.filter((row) => !groups.has(row.entry.template)), ...groups.values()]).flatMap((row) =>
+    row.isOpen ? [row, ...sort(row.list).slice(0, shownRows)] : [row]);
+}
+
+// Moves no row that is at its place, and keeps the focus. What the filter finds is shown outside of groups.
+function arrange() {
+  const wanted = byId("filter").value.trim().toLowerCase(), isFiltered = only !== null || wanted !== "";
+  const found = [...rows.values()].filter((row) => (only === null || problems[only](row)) &&
+    [row.name, stateText(row), row.entry.source, fleet(row.entry.fleet), row.entry.message,
+      row.entry.description].some((text) => text?.toLowerCase().includes(wanted)));
+  const list = isFiltered ? sort(found).slice(0, shownRows) : gather(found);
+  const focused = document.activeElement, body = byId("rows"), isShown = new Set(list);
+  for (const row of [...rows.values(), ...groups.values()]) if (row.node && !isShown.has(row)) removeNode(row);
+  let next = body.firstChild;
+  for (const row of list) {
+    if (!row.node) {
+      makeNode(row);
+      if (row.list) sumUp(row);
+    }
+    row.node.classList.toggle("member", !isFiltered && groups.has(row.entry.template) && !row.list);
+    if (row.node === next) next = next.nextSibling; else body.insertBefore(row.node, next);
   }
   if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
-  setText(byId("shown"), list.length === rows.size ? "" : `${list.length} of ${rows.size} streams`);
+  showCount(found.length, list, isFiltered);
+}
+
+function showCount(found, list, isFiltered) {
+  const cut = isFiltered ? found > shownRows : list.some((row) => row.isOpen && row.list.length > shownRows);
+  const all = found === rows.size ? "" : `${found} of ${rows.size} streams`;
+  setText(byId("shown"), !cut ? all : `${all || `${rows.size} streams`}; the first ${shownRows} are shown: filter more`);
 }
