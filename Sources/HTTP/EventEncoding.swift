@@ -73,6 +73,9 @@ public struct EventEncoding: Equatable, Sendable {
 
   /// Server-sent events as an upstream sends them, without ids and events of the server's own.
   public static let relayed = EventEncoding(.serverSentEvents, .text, envelope: true)
+  /// The same for events that are JSON objects with the `event` and the `data` of the upstream's.
+  public static let relayedWithNames = EventEncoding(.serverSentEvents, .json, envelope: true)
+  private var hasNames: Bool { isRelayed && content == .json }
 
   private init(_ format: Format, _ content: Content, envelope: Bool) {
     (self.format, self.content, hasEnvelope) = (format, content, envelope)
@@ -85,7 +88,7 @@ public struct EventEncoding: Equatable, Sendable {
   /// any bytes. Server-sent events are lines of any bytes, with U+FFFD for what is not UTF-8.
   public var required: Content? {
     switch content {
-    case .json: .json
+    case .json: isRelayed ? nil : .json
     case .text: hasEnvelope && !isRelayed ? .text : nil
     case .binary: nil
     }
@@ -118,6 +121,7 @@ public struct EventEncoding: Equatable, Sendable {
   ///   Nil, and nothing is written, if the room is too small: ``sufficientRoom(for:)`` is not.
   public func write(_ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter) -> Int? {
     guard offset == 0 || 0..<data.count ~= offset else { return data.count }
+    if hasNames, let event = RelayedEvent(data) { return write(event, data, from: offset, to: &writer) }
     let suffix = suffix(of: data)
     let reserve = suffix.utf8.count
     let start = writer.count
@@ -149,7 +153,7 @@ public struct EventEncoding: Equatable, Sendable {
     {
       return data.count
     }
-    if offset == 0, data.count <= Self.smallByteCount, format != .raw,
+    if offset == 0, data.count <= Self.smallByteCount, format != .raw, !hasNames,
       writer.room >= Self.sufficientRoom(for: head) + Self.largestExpansion * data.count
         + Chunk.maximumOverheadByteCount
     {
@@ -306,6 +310,30 @@ public struct EventEncoding: Equatable, Sendable {
       .writeRFC3339(microseconds: head.microsecondsSinceEpoch % 1_000_000, to: &writer)
   }
 
+  /// Writes the data of an upstream's event, or the next part of it. Parameters and result are those of `write`.
+  private func write(
+    _ event: RelayedEvent, _ data: Span<UInt8>, from offset: Int, to writer: inout ByteWriter
+  ) -> Int? {
+    let content = data.extracting(event.data)
+    let start = writer.count
+    if offset == 0 {
+      var counter = ByteWriter()
+      event.writePrefix(to: &counter)
+      guard counter.count + 2 <= writer.room else { return nil }
+      event.writePrefix(to: &writer)
+    }
+    guard writer.room >= 2 else { return nil }
+    let from = max(0, offset - event.data.lowerBound)
+    let next = writer.append(lines: content, from: from, reserving: 2)
+    guard next > from || content.isEmpty else {
+      writer.truncate(to: start)
+      return nil
+    }
+    guard next == content.count else { return event.data.lowerBound + next }
+    writer.append("\n\n")
+    return data.count
+  }
+
   private func suffix(of data: Span<UInt8>) -> String {
     switch (format, hasEnvelope, content) {
     case (.serverSentEvents, _, _): "\n\n"
@@ -338,6 +366,54 @@ public struct EventEncoding: Equatable, Sendable {
       writer.append(data.extracting(offset..<end))
       return end
     }
+  }
+}
+
+/// An event as `{"event":"NAME","id":"…","data":…}`, where the id may be missing.
+private struct RelayedEvent {
+  let name: String
+  /// Where its data is. Of a string without escapes, that is what it has between its quotes.
+  let data: Range<Int>
+
+  func writePrefix(to writer: inout ByteWriter) {
+    if name != "message" {
+      writer.append("event: ")
+      writer.append(singleLine: name)
+      writer.append(.lineFeed)
+    }
+    writer.append("data: ")
+  }
+
+  /// - Returns: nil for another text.
+  init?(_ text: Span<UInt8>) {
+    var place = 0
+    func skip(_ bytes: String) -> Bool {
+      let end = place + bytes.utf8.count
+      guard end <= text.count else { return false }
+      for (index, byte) in bytes.utf8.enumerated() where text[place + index] != byte { return false }
+      place = end
+      return true
+    }
+    /// The end of a string whose first quote is before `place`.
+    func string() -> Range<Int>? {
+      let start = place
+      while place < text.count, text[place] != UInt8(ascii: "\"") { place += text[place] == UInt8(ascii: "\\") ? 2 : 1 }
+      guard place < text.count else { return nil }
+      place += 1
+      return start..<place - 1
+    }
+    guard skip("{\"event\":\""), let name = string(), name.count <= 64 else { return nil }
+    guard skip(",\"id\":\"") ? string() != nil : true, skip(",\"data\":"), place < text.count - 1 else { return nil }
+    self.name = unsafe text.extracting(name).withUnsafeBytes { unsafe String(decoding: $0, as: UTF8.self) }
+    let whole = place..<text.count - 1
+    guard text[place] == UInt8(ascii: "\"") else {
+      data = whole
+      return
+    }
+    place += 1
+    let content = string()
+    let isPlain = content.map { content in content.allSatisfy { text[$0] != UInt8(ascii: "\\") } } == true
+    data = isPlain ? content ?? whole : whole
   }
 }
 

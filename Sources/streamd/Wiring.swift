@@ -30,6 +30,7 @@ extension StreamConfiguration {
       read: stream.readRules, write: stream.writeRules)
     (expectEvery, key, template) = (stream.expectEvery, stream.key, stream.template)
     self.isAnswer = isAnswer
+    hasEnvelopes = stream.source.section.hasEnvelopes && stream.jq == nil
     (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
     let isJSON = stream.jq != nil || stream.source.section.isJSON
     jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole

@@ -48,6 +48,21 @@ import Testing
   }
 
   @Test(arguments: [
+    (#"{"event":"message","data":{"a":1}}"#, "data: {\"a\":1}\n\n"),
+    (#"{"event":"delta","id":"7\"","data":[1,2]}"#, "event: delta\ndata: [1,2]\n\n"),
+    (#"{"event":"message","data":"[DONE]"}"#, "data: [DONE]\n\n"),
+    (#"{"event":"message","data":"a\nb"}"#, "data: \"a\\nb\"\n\n"),
+    (#"{"event":"a","data":"x\\"}"#, "event: a\ndata: \"x\\\\\"\n\n"),
+    (#"{"event":"a","data":""}"#, "event: a\ndata: \n\n"), (#"{"event":"a"#, "data: {\"event\":\"a\n\n"),
+    (#"{"event":"a","data":"#, "data: {\"event\":\"a\",\"data\":\n\n"), (#"{"a":1}"#, "data: {\"a\":1}\n\n"),
+    ("[\r\n1]", "data: [\ndata: 1]\n\n"),
+  ])
+  func eventsAreRelayedAsTheUpstreamSendsThem(data: String, form: String) {
+    #expect(text(.relayedWithNames, head, data) == form)
+    #expect(text(.relayed, head, data.hasPrefix("{") ? "{}" : data) == (data.hasPrefix("{") ? "data: {}\n\n" : form))
+  }
+
+  @Test(arguments: [
     ("", "data: \n\n"), ("a", "data: a\n\n"), ("a\nb", "data: a\ndata: b\n\n"), ("a\r\nb", "data: a\ndata: b\n\n"),
     ("a\rb", "data: a\ndata: b\n\n"), ("a\r\r\n\n\rb", "data: a\ndata: \ndata: \ndata: \ndata: b\n\n"),
     ("\n", "data: \ndata: \n\n"), ("\r\n", "data: \ndata: \n\n"), ("\r", "data: \ndata: \n\n"),

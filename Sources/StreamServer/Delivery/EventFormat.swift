@@ -102,7 +102,7 @@ struct EventFormat: Equatable {
     guard isBody, let format = EventEncoding.Format(rawValue: code & 3),
       let content = EventEncoding.Content(rawValue: code >> 2 & 3)
     else { return nil }
-    if format == .serverSentEvents, code & 0x10 != 0 { return .relayed }
+    if format == .serverSentEvents, code & 0x10 != 0 { return content == .json ? .relayedWithNames : .relayed }
     return EventEncoding(format, content, hasEnvelope: code & 0x10 != 0)
   }
 

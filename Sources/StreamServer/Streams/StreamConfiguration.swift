@@ -51,6 +51,8 @@ public struct StreamConfiguration: Sendable {
   /// Whether its events are the answer to a client's request: the source is asked without a subscription, and what nobody has
   /// read is kept with `OverflowPolicy.block`.
   package var isAnswer = false
+  /// Whether its events are JSON objects with the names and the data of the events of its upstream.
+  package var hasEnvelopes = false
   /// Whether local clients may map its events. Only for a log in memory that drops events.
   package var isMapped = false
   /// Whether published values that are not JSON texts are refused. The source must not deliver such events.

@@ -30,6 +30,8 @@ protocol SourceSection: Equatable, Sendable {
   var isPublished: Bool { get }
   /// Whether its events are the answer to a request of a client.
   var takesRequests: Bool { get }
+  /// Whether its events are JSON objects with the names and the data of the events of its upstream.
+  var hasEnvelopes: Bool { get }
   /// Whether that request is made again after a restart or a kill.
   var repeatsRequests: Bool { get }
   /// The names of the streams from which the events come.
@@ -82,6 +84,7 @@ extension SourceSection {
   var isPublished: Bool { false }
   var takesRequests: Bool { false }
   var repeatsRequests: Bool { false }
+  var hasEnvelopes: Bool { false }
   var bases: [String] { [] }
   var hasUpstream: Bool { true }
   var fleetKind: FleetMachine.Stream.Kind { .continuous }

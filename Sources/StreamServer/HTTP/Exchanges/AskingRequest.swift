@@ -156,8 +156,9 @@ final class RelayedAnswer: Exchange {
   override func answer(_ subscription: StreamSubscription) {
     let stream = subscription.lane.stream
     connection.remove(subscription)
+    let encoding = stream.configuration.hasEnvelopes ? EventEncoding.relayedWithNames : .relayed
     let response = StreamingResponse(
-      request, .relayed, isChunked: request.allowsChunks, [name], follows: true, on: http)
+      request, encoding, isChunked: request.allowsChunks, [name], follows: true, on: http)
     response.made = made
     connection.speak(response)
     if response.relay(stream) { response.begin() }

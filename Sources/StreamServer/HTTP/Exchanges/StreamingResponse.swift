@@ -86,7 +86,7 @@ final class StreamingResponse: Exchange {
   func relay(_ stream: ServedStream) -> Bool {
     connection.subscribe(
       RequestID(1), to: stream, isSingle: false, .unlimited, SubscribeOptions(from: .replay, onLag: .fail),
-      as: .body(.relayed, coding))
+      as: .body(encoding, coding))
     return isInProgress
   }
 

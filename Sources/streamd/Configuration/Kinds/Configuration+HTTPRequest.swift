@@ -179,6 +179,7 @@ extension Configuration.HTTP {
 extension Configuration.HTTP {
   var takesRequests: Bool { body == .request }
   var repeatsRequests: Bool { idempotent == true }
+  var hasEnvelopes: Bool { eventForm == .envelope }
 
   /// Whether the stream of a table takes requests of clients, as far as it is known before its source is read.
   static func takesRequests(_ table: ConfigurationTable) -> Bool {
