@@ -32,11 +32,15 @@ extension StreamConnection {
   ///   client may have are in use, and `notKept` if the server cannot store the request. ``StreamError/canceled(_:_:)`` also when
   ///   the task is cancelled.
   public func request(_ name: String, _ body: [UInt8]) async throws(StreamError) -> String {
-    let reply = RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name, data: body))
-    guard let event = try await EventIntake(reply.request).next() else {
+    guard let event = try await EventIntake(ask(name, body).request).next() else {
       throw .canceled("the task was cancelled")
     }
     return String(decoding: event.data, as: UTF8.self)
+  }
+
+  /// Asks an upstream; the value has the name of the stream.
+  package func ask(_ name: String, _ body: [UInt8]) -> RemoteValue {
+    RemoteValue(request: RemoteRequest(connection: self, kind: .response, name: name, data: body))
   }
 
   private func complete(_ command: ControlCommand) async throws(StreamError) {

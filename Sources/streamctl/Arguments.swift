@@ -15,6 +15,8 @@ struct Arguments: Equatable {
     /// the event; `nil`: no limit.
     case get(name: String, key: String?, OutputFormat, timeout: Duration?)
     case publish(name: String, Publication)
+    /// `data`: what the upstream is asked; `nil`: standard input.
+    case request(name: String, data: String?)
     case status(isJSON: Bool)
     case configuration(isJSON: Bool)
     case clients(isJSON: Bool)
@@ -238,6 +240,12 @@ extension Arguments {
     case "pub":
       try refuse(values, except: ["--as", noReconnect], for: verb)
       return .publish(name: try name(Array(operands.prefix(2))), try publication(operands, values))
+    case "request":
+      try refuse(values, except: [], for: verb)
+      guard operands.count <= 3 else { throw .usage("request accepts one body, not also \"\(operands[3])\"") }
+      let data = operands.count == 3 ? operands[2] : nil
+      guard data != "" else { throw .usage("request requires a body that is not empty") }
+      return .request(name: try name(Array(operands.prefix(2))), data: data)
     case "sub":
       try refuse(
         values,

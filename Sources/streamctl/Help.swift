@@ -29,6 +29,9 @@ enum Help {
                           and a published event make them, too
       forget NAME...      end streams of templates, with their events; for who made
                           the stream, who may publish to it, and root
+      request NAME [DATA] ask the upstream of a template once, with DATA or standard
+                          input, and print the name of the stream that has the
+                          answer; without its last part, the daemon makes it
       reload PID          make the daemon that is this process reload its
                           configuration; exit with code 78 if it has errors
       top                 show the rates of the streams once a second; on a terminal

@@ -28,6 +28,22 @@ final class InputLines: Subscription, Sendable {
     wake.signal()
   }
 
+  /// All of standard input, as one value.
+  static func whole() throws(Stop) -> [UInt8] {
+    var (chunk, whole) = ([UInt8](repeating: 0, count: readByteCount), [UInt8]())
+    while true {
+      let count = unsafe Glibc.read(STDIN_FILENO, &chunk, chunk.count)
+      let code = errno
+      if count < 0, code == EINTR { continue }
+      guard count >= 0 else { throw .input(SystemError("read", "standard input", code: code)) }
+      guard count > 0 else { break }
+      whole += chunk[..<count]
+      guard whole.count <= lineByteLimit else { throw .lineTooLong(1, limit: lineByteLimit) }
+    }
+    guard !whole.isEmpty else { throw .usage("request requires a body, and standard input is empty") }
+    return whole
+  }
+
   /// Reads to the end; blocks without input and without demand. An empty line is an empty value, and the last line
   /// needs no line end.
   /// - Returns: why reading ended before the end of the input; earlier values are published nevertheless.

@@ -49,6 +49,11 @@ enum Program {
       } else {
         try session.publishLines(to: name, publication)
       }
+    case .request(let name, let data):
+      let body: [UInt8]
+      if let data { body = Array(data.utf8) } else { body = try InputLines.whole() }
+      let reply = try Session(arguments, watchesOutput: false).ask(name, body)
+      try Output.print(String(decoding: reply.data, as: UTF8.self) + "\n")
     case .top(let wanted) where wanted.isJSON: try Session(arguments).printSnapshots(count: wanted.count)
     case .top(let wanted): try Session(arguments, screen: Screen()).top(wanted)
     case .check(let name, let wanted): try check(name, wanted, arguments)

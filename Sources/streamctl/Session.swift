@@ -100,6 +100,13 @@ struct Session {
     if let refusal { throw refusal }
   }
 
+  /// Asks an upstream.
+  /// - Returns: the name of the stream that has the answer.
+  func ask(_ name: String, _ body: [UInt8]) throws(Stop) -> StreamEvent {
+    connection.ask(name, body).subscribe(inbox)
+    return try response(within: nil) { .unavailable("no reply from the daemon for \($0)") }
+  }
+
   private func perform(_ command: ControlCommand) throws(Stop) {
     connection.perform(command).subscribe(inbox)
     _ = try response(within: Self.commandTimeout) { .unavailable("no reply from the daemon for \($0)") }

@@ -136,7 +136,8 @@ import Testing
       (64, "sub a --where /a=1 --where /a=2"), (64, "get a --where /a=1"), (64, "get a --marker"),
       (64, "top --no-follow"),
       (64, "sub a --max-event 5GiB"), (64, "sub a --max-event x"), (69, "--socket /nowhere sub a"), (64, "pub"),
-      (64, "pub a b c"), (64, "pub a --count 1"), (64, "pub a --as b --no-reconnect"),
+      (64, "pub a b c"), (64, "request"), (64, "request a b c"), (64, "request a b --json"), (64, "pub a --count 1"),
+      (64, "pub a --as b --no-reconnect"),
       (65, "pub a b --as 0123456789012345678901234567890123456789012345678"),
       (69, "--socket /nowhere pub a b"), (64, "--colour list"), (69, "--socket /nowhere/at/all list"),
     ] as [(CInt, String)]) func usageErrorsAreOneLineAndAnExitCode(code: CInt, arguments: String) async throws

@@ -45,6 +45,14 @@ import Testing
     return words(in: data.joined(separator: "\n"))
   }
 
+  private func content(_ path: String) -> String {
+    let descriptor = open(path, O_RDONLY)
+    defer { close(descriptor) }
+    var buffer = [UInt8](repeating: 0, count: 1 << 20)
+    let count = read(descriptor, &buffer, buffer.count)
+    return String(decoding: buffer[..<max(0, count)], as: UTF8.self)
+  }
+
   private func failure(_ path: String, _ name: String) async -> String? {
     do {
       _ = try await texts(path, name)
@@ -99,6 +107,10 @@ import Testing
     #expect(words(in: whole.body) == words("b"))
     #expect(whole.body.hasSuffix("data: [DONE]\n\n") && !whole.body.contains("id: ") && !whole.body.contains("event:"))
     #expect(whole.field("location")?.hasPrefix("/streams/answers/") == true)
+    // With their names, if the stream has them.
+    try await daemon.reload(template("", http: ", sse = \"envelope\""))
+    let named = try await http(path, "POST", "/requests/answers", body: "b")
+    #expect(words(in: named.body) == words("b") && named.body.hasSuffix("data: [DONE]\n\n"))
     // An answer that is no stream is passed on as it is.
     let json = try await http(path, "POST", "/requests/answers", body: "{\"text\": \"c\"}")
     #expect(json.status == 200 && json.field("content-type") == "application/json")
@@ -125,6 +137,34 @@ import Testing
     #expect(try upstream.modelled(key).requests == ["b0dy-s3cret": 3])
     #expect(!daemon.log.contains("s3cret"), "\(daemon.log)")
     #expect(await daemon.stop() == 0)
+  }
+
+  /// What the daemon shows, and what others see of its process, has neither what was asked nor what it is asked with.
+  @Test func aRequestAndItsCredentialsAreNowhereElse() async throws {
+    let credentials = try TemporaryFolder(["token": "t0ken-s3cret\n"])
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(
+      template("status=500", http: ", bearer = { credential = \"token\" }"),
+      environment: ["CREDENTIALS_DIRECTORY=\(credentials.path)"])
+    for name in ["a", "b"] { _ = try await http(path, "PUT", "/streams/answers/\(name)", body: "b0dy-s3cret-\(name)") }
+    var shown = [await failure(path, "answers/a") ?? "", daemon.log]
+    for stream in ["$streams", "$stats", "$clients", "$config", "$templates", "$newest", "$changes"] {
+      shown.append(try await http(path, "GET", "/streams/\(stream)").body)
+    }
+    shown.append(try await http(path, "GET", "/metrics").body)
+    for file in ["cmdline", "environ", "status"] {
+      shown.append(content("/proc/\(daemon.id ?? 0)/\(file)"))
+    }
+    for text in shown { #expect(!text.contains("s3cret"), "\(text)") }
+    let folder = daemon.state + "/requests"
+    for file in try FileManager.default.contentsOfDirectory(atPath: folder) {
+      var status = Glibc.stat()
+      #expect(stat("\(folder)/\(file)", &status) == 0 && status.st_mode & 0o777 == 0o600)
+      #expect(!content("\(folder)/\(file)").contains("s3cret"), "it has been made")
+    }
+    #expect(await daemon.stop() == 0)
+    #expect(!daemon.log.contains("s3cret"))
   }
 
   @Test func aConnectionThatBreaksIsAFailureBehindTheEventsThatHaveCome() async throws {
@@ -229,6 +269,37 @@ import Testing
     let requests = try upstream.modelled(key).requests
     #expect(made.allSatisfy { requests[$0] ?? 0 >= (repeats ? 1 : 0) && (repeats || requests[$0] ?? 0 <= 1) })
     #expect(repeats ? lost == 0 : complete > 0)
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func clientsOfRSocketAskAsWell() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template())
+    let connection = try StreamConnection(socket: path)
+    defer { connection.close() }
+    #expect(try await connection.request("answers/a", Array("a".utf8)) == "answers/a")
+    #expect(try await connection.request("answers/a", Array("a".utf8)) == "answers/a")
+    for name in ["answers", "answers/"] {
+      let made = try await connection.request(name, Array("b".utf8))
+      #expect(made.hasPrefix("answers/") && made.utf8.count == 34)
+      #expect(try await texts(path, made) == words("b"))
+    }
+    func reason(_ name: String, _ body: String) async -> FailureReason? {
+      do throws(StreamError) {
+        _ = try await connection.request(name, Array(body.utf8))
+        return nil
+      } catch { return error.reason }
+    }
+    #expect(await reason("answers/a", "other") == .otherRequest)
+    #expect(await reason("nothing", "a") == .noStream)
+    #expect(try await texts(path, "answers/a") == words("a"))
+    #expect(try await connection.value(of: "answers/a").value.data == Array("[DONE]".utf8))
+    let program = try ChildProcess(ChildProcess.built("streamctl"), ["--socket", path, "request", "answers/c", "c"])
+    #expect(await program.text(of: program.output) == "answers/c\n")
+    #expect(await program.end() == 0)
+    #expect(try await texts(path, "answers/c") == words("c"))
+    #expect(try upstream.modelled(key).requests == ["a": 1, "b": 2, "c": 1])
     #expect(await daemon.stop() == 0)
   }
 

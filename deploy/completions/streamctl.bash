@@ -71,7 +71,7 @@ _streamctl() {
         top:-*) offered='--count --json --sort --socket --token-file' ;;
         :-*) offered='--socket --token-file --help --version' ;;
         *:-*) offered='--socket --token-file' ;;
-        :*) offered='list sub get pub status config clients kick refresh make forget reload top check' ;;
+        :*) offered='list sub get pub status config clients kick refresh make forget request reload top check' ;;
         sub:* | forget:*) offered=$(_streamctl_names) ;;
         get:* | check:* | refresh:*) if [[ ! $name ]]; then offered=$(_streamctl_names); fi ;;
         pub:*) if [[ ! $name ]]; then offered=$(_streamctl_names publish); fi ;;

@@ -54,6 +54,7 @@ complete -c streamctl -n __streamctl_wants_command -a kick -d 'End the connectio
 complete -c streamctl -n __streamctl_wants_command -a refresh -d 'Make a source ask its upstream now'
 complete -c streamctl -n __streamctl_wants_command -a make -d 'Make streams of templates'
 complete -c streamctl -n __streamctl_wants_command -a forget -d 'End streams of templates'
+complete -c streamctl -n __streamctl_wants_command -a request -d 'Ask the upstream of a template once'
 complete -c streamctl -n __streamctl_wants_command -a reload -d 'Make the daemon reload its configuration'
 complete -c streamctl -n __streamctl_wants_command -a top -d 'Show the rates of the streams'
 complete -c streamctl -n __streamctl_wants_command -a check -d 'Print whether a stream is fresh, for monitoring'

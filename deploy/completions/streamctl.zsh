@@ -26,6 +26,7 @@ _streamctl() {
     'refresh:make a source ask its upstream now'
     'make:make streams of templates'
     'forget:end streams of templates'
+    'request:ask the upstream of a template once'
     'reload:make the daemon reload its configuration'
     'top:show the rates of the streams'
     'check:print whether a stream is fresh, for monitoring'
@@ -34,7 +35,7 @@ _streamctl() {
     '--socket=[the socket of the daemon]:socket:_files'
     '--token-file=[the file with the token]:file:_files'
   )
-  case ${words[(r)(list|sub|get|pub|status|config|clients|kick|refresh|make|forget|reload|top|check)]} in
+  case ${words[(r)(list|sub|get|pub|status|config|clients|kick|refresh|make|forget|request|reload|top|check)]} in
     sub)
       options+=(
         '--credit=[events to request at a time]:number: '
