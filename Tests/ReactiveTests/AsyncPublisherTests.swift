@@ -1,3 +1,4 @@
+import Dispatch
 import Reactive
 import Testing
 
@@ -23,12 +24,43 @@ import Testing
     #expect(probe.state.requested == [.max(1), .max(1), .max(1)])
   }
 
-  @Test func aFailureIsThrownOnce() async throws {
+  @Test func aFailureIsThrownOnceWithItsType() async {
     let probe = Probe<Int, TestError>()
-    var iterator = probe.values.makeAsyncIterator()
+    var iterator = probe.map { $0 + 1 }.filter { $0 > 0 }.values.makeAsyncIterator()
     probe.send(completion: .failure(TestError()))
-    await #expect(throws: TestError()) { try await iterator.next() }
-    #expect(try await iterator.next() == nil)
+    do throws(TestError) {
+      let value = try await iterator.next()
+      Issue.record("\(value as Any)")
+    } catch {
+      let failure: TestError = error
+      #expect(failure == TestError())
+    }
+    let end = try? await iterator.next()
+    #expect(end == .some(nil))
+  }
+
+  @Test func valuesOfASendablePublisherAreSendable() async {
+    let values = (1...3).publisher.values
+    let sum = await Task.detached { await values.reduce(0, +) }.value
+    #expect(sum == 6)
+  }
+
+  @Test func valuesThatCameWithoutARequestKeepTheirOrder() async {
+    let probe = Probe<Int, Never>()
+    var iterator = probe.values.makeAsyncIterator()
+    for number in 1...5 { probe.send(number) }
+    probe.send(completion: .finished)
+    for number in 1...5 { #expect(await iterator.next() == number) }
+    #expect(await iterator.next() == nil)
+  }
+
+  @Test func aRequestBeforeTheSubscriptionIsMadeWhenItArrives() async {
+    let queue = DispatchQueue(label: "late")
+    queue.suspend()
+    let task = Task { await (1...3).publisher.subscribe(on: queue).values.reduce(0, +) }
+    for _ in 0..<100 { await Task.yield() }
+    queue.resume()
+    #expect(await task.value == 6)
   }
 
   @Test func endOfTheLoopCancels() async {
@@ -51,6 +83,75 @@ import Testing
     task.cancel()
     #expect(await task.value == 0)
     #expect(probe.state.cancels == 1)
+  }
+
+  @Test func aCancelledTaskReceivesNoValueThatIsThereAlready() async {
+    let probe = Probe<Int, Never>()
+    let task = Task {
+      var iterator = probe.values.makeAsyncIterator()
+      probe.send(1)
+      withUnsafeCurrentTask { $0?.cancel() }
+      return await iterator.next()
+    }
+    #expect(await task.value == nil)
+    #expect(probe.state.cancels == 1)
+  }
+
+  @Test func severalTasksShareAnIteratorOneAfterAnother() async {
+    struct Shared: @unchecked Sendable { var iterator: AsyncPublisher<PassthroughSubject<Int, Never>>.Iterator }
+    let subject = PassthroughSubject<Int, Never>()
+    let shared = Shared(iterator: subject.values.makeAsyncIterator())
+    let tasks = (0..<20).map { _ in
+      Task {
+        var iterator = shared.iterator
+        return await iterator.next()
+      }
+    }
+    let sender = Task {
+      var number = 0
+      while !Task.isCancelled {
+        subject.send(number)
+        number += 1
+        await Task.yield()
+      }
+    }
+    var seen: [Int?] = []
+    for task in tasks { seen.append(await task.value) }
+    sender.cancel()
+    #expect(Set(seen.compactMap { $0 }).count == 20, "\(seen)")
+  }
+
+  @Test func aCancelledTaskEndsTheIteratorThatOthersAwait() async {
+    struct Shared: @unchecked Sendable { var iterator: AsyncPublisher<Probe<Int, Never>>.Iterator }
+    let probe = Probe<Int, Never>()
+    let shared = Shared(iterator: probe.values.makeAsyncIterator())
+    let tasks = (0..<3).map { _ in
+      Task {
+        var iterator = shared.iterator
+        return await iterator.next()
+      }
+    }
+    while probe.requested == .none, !Task.isCancelled { await Task.yield() }
+    tasks[2].cancel()
+    for task in tasks { #expect(await task.value == nil) }
+    #expect(probe.state.cancels == 1)
+  }
+
+  @Test func aReleasedIteratorReleasesItsValuesAndCancels() async {
+    final class Value: Sendable {}
+    let probe = Probe<Value, Never>()
+    weak var first: Value?
+    weak var second: Value?
+    do {
+      var iterator = Optional(probe.values.makeAsyncIterator())
+      let values = [Value(), Value()]
+      (first, second) = (values[0], values[1])
+      for value in values { probe.send(value) }
+      _ = await iterator?.next()
+      iterator = nil
+    }
+    #expect(probe.state.cancels == 1)
+    #expect(first == nil && second == nil)
   }
 
   @MainActor @Test func valuesThatCannotBeSentArriveOnTheActorThatAwaits() async {

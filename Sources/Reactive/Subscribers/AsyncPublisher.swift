@@ -1,143 +1,184 @@
 import Locks
 import Synchronization
 
-/// A publisher's values as an asynchronous sequence, for `for await`.
+/// A publisher's values as an asynchronous sequence, for `for await`, or for `for try await` if the publisher may fail.
 ///
 /// Demand: one value at a time, requested when the value is awaited. The publisher determines the treatment of values
 /// that it sends meanwhile: a subject drops them while the loop is busy. Put
 /// ``Publisher/buffer(size:prefetch:whenFull:)`` before it to miss no value.
-public struct AsyncPublisher<P: Publisher>: AsyncSequence where P.Failure == Never {
+public struct AsyncPublisher<P: Publisher>: AsyncSequence {
   /// The type of the publisher's values.
   public typealias Element = P.Output
+  /// The type of the publisher's failure, which the iterator throws.
+  public typealias Failure = P.Failure
   /// The subscription of one consumer.
-  public typealias Iterator = PublisherIterator<P.Output, Never>
-  private let publisher: P
+  public typealias Iterator = PublisherIterator<P.Output, P.Failure>
+  @usableFromInline let publisher: P
 
   /// `publisher.values`
-  public init(_ publisher: P) { self.publisher = publisher }
+  @inlinable public init(_ publisher: P) { self.publisher = publisher }
 
   /// Subscribes. The subscription ends with the iterator, or with its task, which ends the loop.
-  public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
+  @inlinable public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher)) }
 }
 
-/// The values and the failure of a publisher that may fail, for `for try await`.
-///
-/// Demand: one value at a time, requested when the value is awaited.
-public struct AsyncThrowingPublisher<P: Publisher>: AsyncSequence {
-  /// The type of the publisher's values.
-  public typealias Element = P.Output
-  /// The subscription of one consumer, which throws the publisher's failure once.
-  public typealias Iterator = PublisherIterator<P.Output, any Error>
-  private let publisher: P
+extension AsyncPublisher: Sendable where P: Sendable {}
 
-  /// `publisher.values`
-  public init(_ publisher: P) { self.publisher = publisher }
-
-  /// Subscribes. The subscription ends with the iterator, or with its task, which ends the loop.
-  public func makeAsyncIterator() -> Iterator { Iterator(intake: Intake(publisher.mapError { $0 as any Error })) }
-}
+/// The former type of the values of a publisher that may fail.
+@available(*, deprecated, renamed: "AsyncPublisher")
+public typealias AsyncThrowingPublisher = AsyncPublisher
 
 /// The subscription of one consumer. If several tasks await a value, the first of them receives the next one.
 public struct PublisherIterator<Element, Failure: Error>: AsyncIteratorProtocol {
-  fileprivate let intake: Intake<Element, Failure>
+  @usableFromInline let intake: Intake<Element, Failure>
+
+  @inlinable init(intake: Intake<Element, Failure>) { self.intake = intake }
 
   /// Requests the next value and waits for it; `nil` after the end, or when the task is cancelled.
   /// - Throws: The publisher's failure, once.
-  public mutating func next(
+  @inlinable public mutating func next(
     isolation actor: isolated (any Actor)? = #isolation
-  ) async throws(Failure) -> Element? { try await intake.next(isolation: actor).get() }
+  ) async throws(Failure) -> Element? { try await intake.inbox.next(isolation: actor) }
 
   /// Requests the next value and waits for it; `nil` after the end, or when the task is cancelled.
   /// - Throws: The publisher's failure, once.
-  public mutating func next() async throws(Failure) -> Element? { try await next(isolation: nil) }
-}
-
-extension Publisher where Failure == Never {
-  /// The values for `for await`, each requested when it is awaited.
-  public var values: AsyncPublisher<Self> { AsyncPublisher(self) }
+  @inlinable public mutating func next() async throws(Failure) -> Element? { try await next(isolation: nil) }
 }
 
 extension Publisher {
-  /// The values for `for try await`, each requested when it is awaited.
-  public var values: AsyncThrowingPublisher<Self> { AsyncThrowingPublisher(self) }
+  /// The values for `for await`, or for `for try await` if this publisher may fail; each is requested when it is awaited.
+  @inlinable public var values: AsyncPublisher<Self> { AsyncPublisher(self) }
 }
 
 /// The subscription of one iterator. Cancels when it is released.
-private final class Intake<Value, Failure: Error>: Sendable {
-  private let inbox = Inbox<Value, Failure>()
+@usableFromInline final class Intake<Value, Failure: Error>: Sendable {
+  @usableFromInline let inbox = Inbox<Value, Failure>()
 
-  init<P: Publisher>(_ publisher: P) where P.Output == Value, P.Failure == Failure { publisher.subscribe(inbox) }
+  @inlinable init<P: Publisher>(_ publisher: P) where P.Output == Value, P.Failure == Failure {
+    publisher.subscribe(inbox)
+  }
 
   deinit { inbox.cancel() }
-
-  func next(isolation actor: isolated (any Actor)?) async -> Result<Value?, Failure> {
-    await withTaskCancellationHandler {
-      await withCheckedContinuation(isolation: actor) { inbox.take($0) }
-    } onCancel: {
-      inbox.cancel()
-    }.value
-  }
 }
 
-/// The values that have arrived and were not taken, or the tasks that wait for them.
-private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
-  typealias Input = Value
-  /// The publisher hands the value over, as to any subscriber.
-  typealias Answer = Unchecked<Result<Value?, Failure>>
-  typealias Waiter = CheckedContinuation<Answer, Never>
+/// The values that have arrived and were not taken, and the task that waits for one.
+@usableFromInline final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
+  @usableFromInline typealias Input = Value
 
-  private struct State {
-    /// Values requested by a task whose wait was cancelled, or never requested.
+  @usableFromInline struct State {
+    /// The values that came without a request, behind the one of the handoff.
     var values = Fifo<Value>()
     var completion: Subscribers.Completion<Failure>?
-    var waiters = Fifo<Waiter>()
-    var isSubscribed = false
   }
+
+  @usableFromInline let handoff = Handoff<Value>()
+  @usableFromInline let turns = Turns()
+  @usableFromInline let upstream = UpstreamSlot()
+  /// The number of values to request when the subscription arrives; -1 when it has arrived.
+  @usableFromInline let early = Atomic(0)
+  @usableFromInline let isCancelled = Atomic(false)
   private let state = Locked(State())
-  private let upstream = UpstreamSlot()
 
-  func take(_ waiter: Waiter) {
-    let (answer, mayAsk) = state.withLock { state -> (Answer?, Bool) in
-      if let value = state.values.popFirst() { return (Answer(value: .success(value)), false) }
-      if let completion = state.completion { return (Self.answer(completion, &state), false) }
-      state.waiters.append(waiter)
-      return (nil, state.isSubscribed)
+  @inlinable init() {}
+
+  // MARK: - The task
+
+  @inlinable func next(isolation actor: isolated (any Actor)?) async throws(Failure) -> Value? {
+    var hasRequested = false
+    if !turns.enter() {
+      request()
+      hasRequested = true
+      await queue(isolation: actor)
     }
-    if let answer { waiter.resume(returning: answer) }
-    if mayAsk { upstream.request(.max(1)) }
+    defer { turns.leave() }
+    if Task.isCancelled { cancel() }
+    while true {
+      switch handoff.take() {
+      case .value(let value): return isCancelled.load(ordering: .acquiring) ? nil : value
+      case .more: if let answer = look() { return try answer.get() }
+      case .nothing:
+        if hasRequested { await suspend(isolation: actor) } else { request() }
+        hasRequested = true
+      }
+    }
   }
 
-  /// A failure is thrown once; after it, as after the end, the result is `nil`.
-  private static func answer(_ completion: Subscribers.Completion<Failure>, _ state: inout State) -> Answer {
-    guard case .failure(let error) = completion else { return Answer(value: .success(nil)) }
-    state.completion = .finished
-    return Answer(value: .failure(error))
+  @usableFromInline func queue(isolation actor: isolated (any Actor)?) async {
+    await withTaskCancellationHandler {
+      await turns.wait(isolation: actor)
+    } onCancel: {
+      cancel()
+    }
   }
 
-  func receive(subscription: any Subscription) {
+  @usableFromInline func suspend(isolation actor: isolated (any Actor)?) async {
+    await withTaskCancellationHandler {
+      await handoff.wait(isolation: actor)
+    } onCancel: {
+      cancel()
+    }
+  }
+
+  /// Requests one value, now or when the subscription arrives.
+  @inlinable func request() {
+    if early.load(ordering: .acquiring) < 0 || !noteRequest() { upstream.request(.max(1)) }
+  }
+
+  /// - Returns: False if the subscription has arrived.
+  @usableFromInline func noteRequest() -> Bool {
+    var count = early.load(ordering: .acquiring)
+    while count >= 0 {
+      let (exchanged, current) = early.compareExchange(
+        expected: count, desired: count + 1, ordering: .acquiringAndReleasing)
+      if exchanged { return true }
+      count = current
+    }
+    return false
+  }
+
+  /// Takes a value that came without a request, or the end. A failure is thrown once; after it, as after the end, the result
+  /// is `nil`.
+  ///
+  /// - Returns: `nil` if there is neither.
+  @usableFromInline func look() -> Result<Value?, Failure>? {
+    let answer: Unchecked<Result<Value?, Failure>?> = state.withLock { state in
+      if let value = state.values.popFirst() { return Unchecked(value: .success(value)) }
+      switch state.completion {
+      case nil: handoff.settle()
+      case .finished: return Unchecked(value: .success(nil))
+      case .failure(let error):
+        state.completion = .finished
+        return Unchecked(value: .failure(error))
+      }
+      return Unchecked(value: nil)
+    }
+    return answer.value
+  }
+
+  // MARK: - Upstream
+
+  @usableFromInline func receive(subscription: any Subscription) {
     guard upstream.attach(subscription) else { return }
-    let awaited = state.withLock { state in
-      state.isSubscribed = true
-      return state.waiters.count
-    }
-    if awaited > 0 { subscription.request(.max(awaited)) }
+    let count = early.exchange(-1, ordering: .acquiringAndReleasing)
+    if count > 0 { subscription.request(.max(count)) }
   }
 
-  func receive(_ value: Value) -> Subscribers.Demand {
-    let waiter = state.withLock { state -> Waiter? in
-      guard state.completion == nil else { return nil }
-      if state.waiters.isEmpty { state.values.append(value) }
-      return state.waiters.popFirst()
-    }
-    waiter?.resume(returning: Answer(value: .success(value)))
+  @inlinable func receive(_ value: Value) -> Subscribers.Demand {
+    if !handoff.offer(value) { keep(value) }
     return .none
   }
 
-  func receive(completion: Subscribers.Completion<Failure>) {
+  @usableFromInline func keep(_ value: Value) {
+    state.withLock { if $0.completion == nil { $0.values.append(value) } }
+    handoff.alert()
+  }
+
+  @usableFromInline func receive(completion: Subscribers.Completion<Failure>) {
     if upstream.finish() { end(completion) }
   }
 
-  func cancel() {
+  @usableFromInline func cancel() {
+    isCancelled.store(true, ordering: .releasing)
     upstream.cancel()
     let values = state.withLock { state in
       defer { state.values = Fifo() }
@@ -148,14 +189,7 @@ private final class Inbox<Value, Failure: Error>: Subscriber, Sendable {
   }
 
   private func end(_ completion: Subscribers.Completion<Failure>) {
-    let answered = state.withLock { state in
-      if state.completion == nil { state.completion = completion }
-      var answered: [(Waiter, Answer)] = []
-      while let completion = state.completion, let waiter = state.waiters.popFirst() {
-        answered.append((waiter, Self.answer(completion, &state)))
-      }
-      return answered
-    }
-    for (waiter, answer) in answered { waiter.resume(returning: answer) }
+    state.withLock { if $0.completion == nil { $0.completion = completion } }
+    handoff.alert()
   }
 }
