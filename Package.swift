@@ -228,7 +228,10 @@ let package = Package(
 /// --all` every test.
 let threadTests = [
   "MappedLogTests": ["ConcurrentReaderTests"],
-  "ReactiveTests": ["AsyncPublisherTests", "ConcurrencyTests", "ContractTests", "ContractTests+Combine", "ShareTests"],
+  "ReactiveTests": [
+    "AsyncElementsTests", "AsyncPublisherTests", "ConcurrencyTests", "ContractTests", "ContractTests+Combine",
+    "ShareTests", "SharedSequenceRaceTests", "SharedSequenceTests",
+  ],
   "StreamClientTests": ["RemoteSinkTests", "RemoteStreamTests"],
   "StreamRuntimeTests": ["EventLoopTests"],
   "StreamServerTests": ["HandoverTests", "PublishingTests", "SystemStreamTests"],
