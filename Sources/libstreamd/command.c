@@ -1,4 +1,4 @@
-/* Commands: REQUEST_RESPONSEs to `$control`, which make and end streams of templates. */
+/* Commands: REQUEST_RESPONSEs to `$control`, which make and end streams of templates, and requests for an upstream. */
 #include "internal.h"
 
 #include <errno.h>
@@ -31,7 +31,12 @@ void command_send(sdm_command *k) {
   k->repeats = k->was_sent;
   k->was_sent = true;
   request_opened(&k->r, id);
-  frame_request(&k->r.c->output, id, FRAME_REQUEST_RESPONSE, 0, &(struct route){.stream = k->r.stream}, k->json, strlen(k->json));
+  frame_request(&k->r.c->output, id, FRAME_REQUEST_RESPONSE, 0, &(struct route){.stream = k->r.stream}, k->data, k->size);
+}
+
+void command_reply(sdm_command *k, const uint8_t *data, size_t size) {
+  if (k->asks && size < sizeof k->answer) memcpy(k->answer, data, size);
+  command_complete(k);
 }
 
 void command_complete(sdm_command *k) {
@@ -44,20 +49,25 @@ bool command_is_done_by(const sdm_command *k, const struct failure *f) {
   return k->repeats && k->is_forget && f->reason == SDM_REASON_NO_STREAM;
 }
 
-static int command_new(sdm *c, sdm_command **ret, bool is_forget, const char *stream) {
+static int check(sdm *c, sdm_command **ret, const char *stream) {
   if (!c) return -EINVAL;
   if (!ret || !stream || !is_valid_name(stream, NAME_LIMIT)) return fail(c, -EINVAL, "a stream's name has 1 to 255 bytes");
-  if (c->state == OVER) return fail_over(c, -EBADF, "the connection has ended: %s");
+  return c->state == OVER ? fail_over(c, -EBADF, "the connection has ended: %s") : 0;
+}
+
+/* data: freed with the command. */
+static int command_begin(sdm *c, sdm_command **ret, const char *route, void *data, size_t size, bool is_forget, bool asks) {
   sdm_command *k = calloc(1, sizeof *k);
-  char *json = command_json(is_forget ? "forget" : "make", stream);
-  int result = !k || !json ? fail(c, -ENOMEM, "no memory is left") : request_init(&k->r, c, COMMAND, "$control");
+  int result = !k || !data ? fail(c, -ENOMEM, "no memory is left") : request_init(&k->r, c, COMMAND, route);
   if (result < 0) {
-    free(json);
+    free(data);
     free(k);
     return result;
   }
-  k->json = json;
+  k->data = data;
+  k->size = size;
   k->is_forget = is_forget;
+  k->asks = asks;
   k->r.phase = READY;
   c->is_due = true;
   protocol_send(c);
@@ -65,6 +75,24 @@ static int command_new(sdm *c, sdm_command **ret, bool is_forget, const char *st
   *ret = k;
   return 0;
 }
+
+static int command_new(sdm *c, sdm_command **ret, bool is_forget, const char *stream) {
+  int result = check(c, ret, stream);
+  if (result < 0) return result;
+  char *json = command_json(is_forget ? "forget" : "make", stream);
+  return command_begin(c, ret, "$control", json, json ? strlen(json) : 0, is_forget, false);
+}
+
+SDM_PUBLIC int sdm_request_stream(sdm *c, sdm_command **ret, const char *stream, const void *data, size_t size) {
+  int result = check(c, ret, stream);
+  if (result < 0) return result;
+  if (!data || !size) return fail(c, -EINVAL, "a request for an upstream is not empty");
+  void *copy = malloc(size);
+  if (copy) memcpy(copy, data, size);
+  return command_begin(c, ret, stream, copy, size, false, true);
+}
+
+SDM_PUBLIC const char *sdm_command_stream(sdm_command *k) { return k && k->is_done && k->answer[0] ? k->answer : NULL; }
 
 SDM_PUBLIC int sdm_make(sdm *c, sdm_command **ret, const char *stream) { return command_new(c, ret, false, stream); }
 

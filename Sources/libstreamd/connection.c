@@ -323,7 +323,7 @@ void request_release(struct request *r) {
     case SUBSCRIPTION: subscription_free((sdm_subscription *)r); break;
     case PUBLISHER: publisher_free((sdm_publisher *)r); break;
     case GET: buffer_clear(&((struct get *)r)->data); break;
-    case COMMAND: free(((sdm_command *)r)->json); break;
+    case COMMAND: free(((sdm_command *)r)->data); break;
     case MAP: case DEMAND: return; /* see sdm_mapped_unref() */
   }
   bool is_owned = r->kind == GET;

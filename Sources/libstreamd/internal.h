@@ -268,12 +268,16 @@ void get_send(struct get *g);
 /* --- command.c --- */
 struct sdm_command {
   struct request r;
-  char *json;
+  void *data;
+  size_t size;
   bool is_forget;
+  bool asks; /* an upstream: it is not asked again after a loss */
+  char answer[NAME_LIMIT + 1]; /* the stream of its answer; empty: none yet */
   bool was_sent, repeats; /* ever; the present request is not the first one */
   bool is_done;           /* it has taken effect */
 };
 void command_send(sdm_command *k);
+void command_reply(sdm_command *k, const uint8_t *data, size_t size);
 void command_complete(sdm_command *k);
 bool command_is_done_by(const sdm_command *k, const struct failure *f); /* whether this refusal shows that it has taken effect */
 

@@ -106,7 +106,7 @@ static const char *deliver(struct request *r, const uint8_t *metadata, size_t me
     case SUBSCRIPTION: return subscription_payload((sdm_subscription *)r, metadata, metadata_size, data, size);
     case PUBLISHER: return publisher_payload((sdm_publisher *)r, data, size);
     case GET: return get_payload((struct get *)r, metadata, metadata_size, data, size);
-    case COMMAND: command_complete((sdm_command *)r); break;
+    case COMMAND: command_reply((sdm_command *)r, data, size); break;
     case MAP: map_reply(mapped_of(r), data, size); break;
     case DEMAND: return "the demand of a map has got an event";
   }
@@ -193,6 +193,8 @@ static void receive_close(sdm *c, uint32_t code, const char *sentence) {
 
 static bool can_resume(struct request *r);
 
+static bool asks_upstream(const struct request *r) { return r->kind == COMMAND && ((const sdm_command *)r)->asks; }
+
 /* A request for one value and a command are made again where others restore the connection. */
 static void response_error(struct request *one, const struct failure *f) {
   bool resumes = false;
@@ -201,7 +203,7 @@ static void response_error(struct request *one, const struct failure *f) {
     command_complete((sdm_command *)one);
     return;
   }
-  if (!resumes || f->code != 0x203 || retry_of(f->reason) == NEVER) {
+  if (!resumes || f->code != 0x203 || retry_of(f->reason) == NEVER || asks_upstream(one)) {
     request_fail(one, f);
     return;
   }
@@ -337,7 +339,9 @@ void protocol_lost(sdm *c, const char *reason) {
   note_end(c, reason);
   for (struct request *r = c->requests; r; r = r->next) {
     if (r->phase == ENDED) continue;
-    if (r->kind == GET || r->kind == COMMAND) {
+    if (r->phase == OPEN && asks_upstream(r)) {
+      end_with_connection(r, -ECONNRESET);
+    } else if (r->kind == GET || r->kind == COMMAND) {
       request_closed(r);
       r->phase = READY;
     } else if (!can_resume(r)) {

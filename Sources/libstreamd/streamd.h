@@ -217,6 +217,13 @@ int sdm_forget(sdm *c, sdm_command **ret, const char *stream);
  * -EOPNOTSUPP: a configured stream, or one of which another is made; -EDQUOT: all streams that this user may have are in use; -EIO: it could
  * not be made. Asks again after a loss if c reconnects; a stream that is not there then counts as forgotten. */
 int sdm_command_wait(sdm_command *k, uint64_t usec);
+/* Asks the upstream of a template that takes requests, once. `stream`: the stream of the answer, or its name without the last parameter, which
+ * the daemon makes. sdm_command_wait() has the result, as above; -EOPNOTSUPP: the stream is the answer to another request; -EDQUOT also: the
+ * request cannot be stored; -ECONNRESET: the connection was lost, and the upstream may have been asked. The same request with a whole name may
+ * be repeated: it is the same answer. */
+int sdm_request_stream(sdm *c, sdm_command **ret, const char *stream, const void *data, size_t size);
+/* The stream of the answer, once the command has taken effect; else NULL. Lives as long as k. */
+const char *sdm_command_stream(sdm_command *k);
 sdm_command *sdm_command_ref(sdm_command *k);
 sdm_command *sdm_command_unref(sdm_command *k);   /* before the result, the command may still take effect */
 

@@ -55,6 +55,12 @@ export interface Connection {
   state<Key = string | number | boolean>(
     stream: string, options?: StateOptions<Key>,
   ): AsyncGenerator<StateElement<Key>, void, void>;
+  /**
+   * Asks the upstream of a template that takes requests, once; resolves to the name of the stream of the answer. `stream`:
+   * that name, or the name without the last parameter, which the daemon then makes. The same request for the same name has the
+   * same answer. It is not made again after a loss of the connection.
+   */
+  request(stream: string, data: string | Uint8Array, options?: { signal?: AbortSignal }): Promise<string>;
   /** Makes a stream of a template; one that is there stays. Subscribing and publishing make it, too. */
   make(stream: string, options?: { signal?: AbortSignal }): Promise<void>;
   /** Ends a stream of a template with its events. For who made it, who may publish to it, and root. */

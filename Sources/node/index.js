@@ -3,7 +3,7 @@
 import { Link } from "./lib/connection.js";
 import { checkedName } from "./lib/options.js";
 import { Publisher, publishOne } from "./lib/publisher.js";
-import { getNewest, giveCommand } from "./lib/single.js";
+import { askUpstream, getNewest, giveCommand } from "./lib/single.js";
 import { statesOf } from "./lib/state.js";
 import { Subscription } from "./lib/subscription.js";
 
@@ -38,6 +38,10 @@ class Connection {
 
   state(stream, options) {
     return statesOf(this.#link, checkedName(stream), options);
+  }
+
+  request(stream, data, options) {
+    return askUpstream(this.#link, stream, data, options);
   }
 
   make(stream, options) {

@@ -68,7 +68,7 @@ void command_arguments(void) {
   name[255] = 0;
   memset(name, 1, 255);
   EQUAL(sdm_forget(p.c, &k, name), 0); /* each byte is six of JSON */
-  CHECK(k->json && strlen(k->json) == strlen("{\"forget\":\"\"}") + 6 * 255);
+  CHECK(k->data && k->size == strlen("{\"forget\":\"\"}") + 6 * 255);
   sdm_command_unref(k);
   put_away(&p);
 }
@@ -97,6 +97,34 @@ static void lose_connection(struct peer *p) {
     sdm_process(p->c);
   }
   take_socket(p);
+}
+
+/* The reply to a request for an upstream is the name of the stream. A loss ends it: the upstream may have been asked. */
+void command_requests(void) {
+  struct peer p = connected();
+  sdm_subscription *s = subscribed(&p, true, 4);
+  sdm_command *first, *second;
+  EQUAL(sdm_request_stream(p.c, &first, "answers", "", 0), -EINVAL);
+  EQUAL(sdm_request_stream(p.c, &first, "answers", "hello", 5), 0);
+  const uint8_t *content;
+  size_t size, route = 3 + 4 + 1 + strlen("answers");
+  struct frame f = sent(&p, FRAME_REQUEST_RESPONSE, &content, &size);
+  CHECK(size == route + 5 && memcmp(content + route - 7, "answershello", 12) == 0);
+  CHECK(sdm_command_stream(first) == NULL);
+  struct buffer out = {0};
+  put_frame(&out, f.id, FRAME_PAYLOAD, FLAG_NEXT | FLAG_COMPLETE, "answers/7f3a", 12);
+  put(&p, &out);
+  EQUAL(sdm_command_wait(first, PATIENCE), 1);
+  CHECK(strcmp(sdm_command_stream(first), "answers/7f3a") == 0);
+  EQUAL(sdm_request_stream(p.c, &second, "answers/b", "b", 1), 0);
+  sent(&p, FRAME_REQUEST_RESPONSE, &content, &size);
+  lose_connection(&p);
+  EQUAL(sdm_command_wait(second, PATIENCE), -ECONNRESET);
+  CHECK(sdm_command_stream(second) == NULL);
+  sdm_command_unref(first);
+  sdm_command_unref(second);
+  sdm_subscription_unref(s);
+  put_away(&p);
 }
 
 /* Where a subscription restores the connection, commands are given again: the first `forget` may have ended the stream. */

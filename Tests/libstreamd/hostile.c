@@ -415,6 +415,7 @@ int main(int count, char **words) {
   command_results();
   command_arguments();
   command_given_up();
+  command_requests();
   command_over_loss();
   command_over_restart();
   command_without_connection();

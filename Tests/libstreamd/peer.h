@@ -37,6 +37,7 @@ void first_values(void);
 void command_results(void);
 void command_arguments(void);
 void command_given_up(void);
+void command_requests(void);
 void command_over_loss(void);
 void command_over_restart(void);
 void command_without_connection(void);

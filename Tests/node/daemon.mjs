@@ -13,6 +13,7 @@ export const TOKEN = "alice-0123456789";
 
 // `count` ends; nothing is published to `never`; `brief` and `table` drop events, `full` refuses them; `small` limits values;
 // `private` and `guarded` admit another user, `private` also a token. `few/{x}` has one stream at a time.
+// Nobody answers what `answers/{id}` asks.
 const STREAMS = (stranger) => `
 [streams.notes]
 publish = true
@@ -66,6 +67,10 @@ write = ["uid:${stranger}"]
 
 [streams."rooms/{room}"]
 publish = true
+
+[streams."answers/{id}"]
+http = { url = "http://127.0.0.1:1/", method = "POST", stream = "sse", body = "request" }
+read = ["owner"]
 
 [streams."few/{x}"]
 publish = true

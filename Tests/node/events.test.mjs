@@ -247,6 +247,16 @@ check("streams of templates are made and forgotten", async (connection) => {
   await assert.rejects(connection.make("few/b"), (error) => error.reason === Reason.TOO_MANY_STREAMS);
 });
 
+check("a request makes the stream of its answer", async (connection) => {
+  const name = await connection.request("answers", "hello");
+  assert.match(name, /^answers\/[a-z2-7]{26}$/);
+  assert.equal(await connection.request("answers/a", Buffer.from("hello")), "answers/a");
+  await assert.rejects(take(connection.subscribe(name), 1), { name: "SourceFailed", message: /could not connect/ });
+  await assert.rejects(connection.request("answers/a", "other"), { name: "NotSupported", reason: Reason.OTHER_REQUEST });
+  await assert.rejects(connection.request("rooms", "hello"), NoSuchStream);
+  await assert.rejects(connection.request("answers", ""), TypeError);
+});
+
 test("a token says over TCP who the user is, and a wrong one is refused", { timeout: 60_000 }, async () => {
   const { port } = daemon, host = "127.0.0.1";
   const alice = await connect({ host, port, token: TOKEN });

@@ -16,7 +16,7 @@ os.environ.pop("LD_PRELOAD", None)  # a sanitizer is for this process, not for t
 
 # `count` ends; nothing is published to `never`; `brief` drops events, `full` refuses them; `small` and `max_request` limit values;
 # `private` and `guarded` admit another user, `private` also a token.
-# `rooms/{room}` and `few/{x}` make streams for clients, of which the second one has one at a time.
+# `rooms/{room}` and `few/{x}` make streams for clients, of which the second one has one at a time. Nobody answers what `answers/{id}` asks.
 TOKEN = "alice-0123456789"
 STREAMS = """
 listen = ["127.0.0.1:{port}"]
@@ -72,6 +72,10 @@ publish = true
 [streams."few/{{x}}"]
 publish = true
 streams = 1
+
+[streams."answers/{{id}}"]
+http = {{ url = "http://127.0.0.1:1/", method = "POST", stream = "sse", body = "request" }}
+read = ["owner"]
 
 [[tokens]]
 name = "alice"

@@ -80,6 +80,27 @@ def test_streams_in_use_are_a_limit(c):
     c.forget("few/b")
 
 
+def test_a_request_makes_the_stream_of_its_answer(c, address):
+    name = c.request("answers", "hello")
+    assert name.startswith("answers/") and len(name) == 34
+    assert c.request("answers/a", b"hello") == c.request("answers/b", bytearray(b"hello")).replace("b", "a") == "answers/a"
+    with pytest.raises(streamd.SourceFailed, match="could not connect"):
+        next(iter(c.subscribe(name)))
+    for stream, data, kind, reason in [
+        ("answers/a", "other", streamd.NotSupported, streamd.Reason.OTHER_REQUEST),
+        ("rooms", "hello", streamd.NotFound, streamd.Reason.NO_STREAM), ("answers", "", streamd.Invalid, None),
+    ]:
+        with pytest.raises(kind) as caught:
+            c.request(stream, data)
+        assert caught.value.reason == reason
+
+    async def check():
+        async with streamd.aio.connect() as one:
+            assert await one.request("answers/c", "hello") == "answers/c"
+
+    asyncio.run(check())
+
+
 def test_a_command_without_a_reply_has_a_timeout(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))

@@ -61,6 +61,13 @@ class Command extends SingleRequest {
   }
 }
 
+/** It is not made again after a loss: the upstream may have been asked. */
+class UpstreamRequest extends SingleRequest {
+  get isRepeatable() {
+    return this.count === 0;
+  }
+}
+
 /**
  * Returns the reply to a request, which `make` makes of a function for its end. `wait`: after so many milliseconds it
  * is given up.
@@ -94,6 +101,15 @@ export async function getNewest(connection, stream, { key, wait, signal } = {}) 
   const { bytes, metadata, start, end } = reply;
   if (start - metadata !== 16) throw new ProtocolError("the metadata of a reply has not 16 bytes");
   return new StreamEvent(stream, "event", bytes, metadata, metadata, start, end, 0, 0);
+}
+
+export async function askUpstream(connection, stream, data, { signal } = {}) {
+  checkedName(stream);
+  const body = typeof data === "string" ? Buffer.from(data) : data;
+  if (!body.length) throw new TypeError("a request for an upstream is not empty");
+  const reply = await replyTo(connection, (settle) => new UpstreamRequest(connection, stream, body, settle), { signal });
+  if (!reply) throw new ProtocolError("a request for an upstream has got no reply");
+  return reply.bytes.toString("utf8", reply.start, reply.end);
 }
 
 export async function giveCommand(connection, verb, stream, { signal } = {}) {

@@ -1,4 +1,4 @@
-/* Commands, which make and end streams of templates, and the wait for their result. */
+/* Commands, which make and end streams of templates, requests for an upstream, and the wait for their result. */
 #include "shared.h"
 
 struct command {
@@ -8,15 +8,22 @@ struct command {
 };
 
 static PyObject *command_new(PyTypeObject *type, PyObject *arguments, PyObject *words) {
-  static char *names[] = {"connection", "stream", "forget", NULL};
+  static char *names[] = {"connection", "stream", "forget", "data", NULL};
   struct connection *connection;
   const char *stream;
-  int is_forget;
-  if (!PyArg_ParseTupleAndKeywords(arguments, words, "O!sp:Command", names, connection_type, &connection, &stream, &is_forget) ||
-      !may_use(connection))
+  int is_forget, result;
+  PyObject *data = NULL;
+  char *body = NULL;
+  Py_ssize_t size = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, words, "O!sp|S:Command", names, connection_type, &connection, &stream, &is_forget, &data) ||
+      (data && PyBytes_AsStringAndSize(data, &body, &size) < 0) || !may_use(connection))
     return NULL;
   sdm_command *k = NULL;
-  int result = is_forget ? sdm_forget(connection->c, &k, stream) : sdm_make(connection->c, &k, stream);
+  if (body) {
+    result = sdm_request_stream(connection->c, &k, stream, body, (size_t)size);
+  } else {
+    result = is_forget ? sdm_forget(connection->c, &k, stream) : sdm_make(connection->c, &k, stream);
+  }
   if (result < 0) return raise_error(connection, result);
   allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
   struct handle *h = add_handle(connection);
@@ -82,10 +89,18 @@ static PyObject *command_is_done(struct command *self, PyObject *unused) {
   return PyBool_FromLong(result == 1);
 }
 
+static PyObject *command_stream(struct command *self, PyObject *unused) {
+  (void)unused;
+  if (!is_open(self)) return NULL;
+  const char *stream = sdm_command_stream(self->h->k);
+  return PyUnicode_FromString(stream ? stream : "");
+}
+
 static PyMethodDef methods[] = {
   {"close", (PyCFunction)command_close, METH_NOARGS, "Gives it up: without a result, it may still take effect."},
   {"wait", (PyCFunction)(void (*)(void))command_wait, METH_VARARGS | METH_KEYWORDS,
    "wait($self, timeout=None)\n--\n\nWaits until it has taken effect."},
+  {"_stream", (PyCFunction)command_stream, METH_NOARGS, "The stream of the answer to a request that has taken effect."},
   {"_is_done", (PyCFunction)command_is_done, METH_NOARGS, "Processes the connection, without waiting. True: it has taken effect."},
   {0},
 };

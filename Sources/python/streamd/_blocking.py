@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _streamd
 from ._errors import Error, is_loss
-from ._options import Data, OnLag, Since, Start, Where, invalid, name_bytes, open_newest, open_subscription, place_of
+from ._options import Data, OnLag, Since, Start, Where, body_bytes, invalid, name_bytes, open_newest, open_subscription, place_of
 from ._streamd import Event
 
 if TYPE_CHECKING:
@@ -129,6 +129,19 @@ class Connection(_streamd.Connection):
 
         For who made it, who may publish to it, and root. NotFound: there is no such stream."""
         self._command(stream, True, timeout)
+
+    def request(self, stream: str, data: Data, *, timeout: float | None = None) -> str:
+        """Asks the upstream of a template that takes requests, once; returns the name of the stream of the answer.
+
+        `stream` is that name, or the name without the last parameter, which the daemon then makes. The same request for the same
+        name has the same answer. NotSupported: the stream is the answer to another request. ConnectionLost: the upstream may have
+        been asked."""
+        command = _streamd.Command(self, stream, False, body_bytes(data))
+        try:
+            command.wait(timeout)
+            return command._stream()
+        finally:
+            command.close()
 
     def _command(self, stream: str, forget: bool, timeout: float | None) -> None:
         command = _streamd.Command(self, stream, forget)

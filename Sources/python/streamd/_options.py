@@ -88,5 +88,9 @@ def open_newest(connection: _streamd.Connection, stream: str) -> _streamd.Subscr
     return _streamd.Subscription(connection, stream, _STARTS["latest"], 0, _ON_LAG["latest"], None, False, False, 1, urgent=True)
 
 
+def body_bytes(data: Data) -> bytes:
+    return data.encode() if isinstance(data, str) else bytes(data)
+
+
 def name_bytes(name: str | bytes | None) -> bytes | None:
     return name.encode() if isinstance(name, str) else name

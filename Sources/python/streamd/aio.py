@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from . import _streamd
 from ._errors import Error, Timeout, is_loss
-from ._options import Data, OnLag, Since, Start, Where, name_bytes, open_newest, open_subscription, place_of
+from ._options import Data, OnLag, Since, Start, Where, body_bytes, name_bytes, open_newest, open_subscription, place_of
 from ._streamd import Event
 
 if TYPE_CHECKING:
@@ -256,6 +256,15 @@ class AsyncConnection:
     async def forget(self, stream: str) -> None:
         """See Connection.forget()."""
         await self._command(stream, True)
+
+    async def request(self, stream: str, data: Data) -> str:
+        """See Connection.request()."""
+        core = _streamd.Command(self._core, stream, False, body_bytes(data))
+        try:
+            await self._finish(core._is_done)
+            return core._stream()
+        finally:
+            core.close()
 
     async def _command(self, stream: str, forget: bool) -> None:
         core = _streamd.Command(self._core, stream, forget)
