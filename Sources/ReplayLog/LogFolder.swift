@@ -76,9 +76,13 @@ import Synchronization
     }
   }
 
-  /// False only if the folder, once this process has locked it, never had a file of the stream.
+  /// False only if the folder does not exist or, once this process has locked it, never had a file of the stream.
   public func mayHaveFile(of stream: String) -> Bool {
-    if case .own = use {} else if (try? enter()) != true { return true }
+    if case .own = use {
+    } else {
+      guard let isThere = try? enter() else { return true }
+      guard isThere else { return false }
+    }
     return fileNames.contains(Self.fileName(for: stream))
   }
 

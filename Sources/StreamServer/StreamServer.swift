@@ -49,8 +49,7 @@ public final class StreamServer: Sendable {
   let refusedConnections: RefusedConnections
   /// The counters of removed streams. Streams leave the table and return to it under this lock.
   let retired = Locked(RetiredStreams())
-  /// The rules of the stream that was added last.
-  private let lastRules = Locked((read: AccessRules(), write: AccessRules.owner))
+  let wantsDetails: @Sendable () -> Bool
   private let startedAt = EventLoop.monotonicNow()
   /// The time of the start, in microseconds since the Unix epoch.
   let startTime = EventLoop.wallClock()
@@ -60,7 +59,8 @@ public final class StreamServer: Sendable {
   ///   - restores: whether connections of another process will be restored: no source is subscribed to before
   ///     `finishRestore`.
   ///   - version: the version of the program, for `$stats`.
-  ///   - wantsDetails: whether `.clientActs` is reported now; called on the event loops for each such action.
+  ///   - wantsDetails: whether reports for diagnosis, such as `.clientActs`, are made now; called for each of them, on the
+  ///     event loops.
   ///   - report: called on the event loops; must not block.
   /// - Throws: `SystemError` when the process is out of descriptors, `AddStreamError.noMemory`.
   public init(
@@ -71,6 +71,7 @@ public final class StreamServer: Sendable {
     presentLimits = Locked(limits)
     sourcesWait = Atomic(restores)
     self.version = version
+    self.wantsDetails = wantsDetails
     let counts = counts
     let loops = LoopList()
     let systemStreams = SystemStreams(maximumAge: limits.systemStreamAge)
@@ -195,29 +196,34 @@ public final class StreamServer: Sendable {
     source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, publishSource: PublishSource? = nil,
     status: SourceStatus = SourceStatus()
   ) throws(AddStreamError) {
+    try add(configuration, log, publishSource, status) { $0.setSource(source, report: report) }
+  }
+
+  /// As above, with the values of clients as the source, as they are.
+  package func add(
+    _ configuration: StreamConfiguration, log: EventLog, values: PublishSource
+  ) throws(AddStreamError) {
+    try add(configuration, log, values, SourceStatus()) { $0.setSource(of: values, report: report) }
+  }
+
+  private func add(
+    _ configuration: StreamConfiguration, _ log: EventLog?, _ publishSource: PublishSource?, _ status: SourceStatus,
+    setSource: (ServedStream) -> Void
+  ) throws(AddStreamError) {
     guard !configuration.name.hasPrefix("$") else { throw .nameReserved(configuration.name) }
     guard let storage = log ?? EventLog(name: configuration.name, limits: configuration.limits) else {
       throw .noMemory(SystemError("memfd_create", configuration.name))
     }
     var configuration = configuration
     if let publishSource {
-      configuration.start = .always
+      if configuration.start != .always { configuration.start = .always }
       publishSource.open(
         configuration.limits, largestEvent: configuration.maximumEventBytes(in: configuration.limits))
-    }
-    lastRules.withLock { last in
-      // One set in memory for all streams that are added with the same rules, one after the other.
-      if last.read == configuration.read { configuration.read = last.read } else { last.read = configuration.read }
-      if last.write == configuration.write {
-        configuration.write = last.write
-      } else {
-        last.write = configuration.write
-      }
     }
     let use = configuration.template != nil ? StreamUse(configuration.name, templates.ends) : nil
     let stream = ServedStream(
       configuration, storage: storage, publishSource: publishSource, status: status, use: use)
-    stream.setSource(source, report: report)
+    setSource(stream)
     stream.changeMap(report: report)
     if sourcesWait.load(ordering: .acquiring) { stream.log.suspend() } else { stream.admitNamedPublishers() }
     guard streams.insert(stream) else { throw .nameTaken(configuration.name) }
@@ -471,7 +477,7 @@ public final class StreamServer: Sendable {
       version: version, uptimeSeconds: (now - startedAt) / 1_000_000_000, uptimeMicroseconds: (now - startedAt) / 1000,
       streams: byStream.count, connections: counts.open.load(ordering: .relaxed),
       subscribers: byStream.reduce(0) { $0 + $1.subscribers },
-      publishers: streams.all.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) },
+      publishers: present.reduce(0) { $0 + ($1.publishSource?.publisherCount ?? 0) },
       accepted: counts.accepted.load(ordering: .relaxed), refused: counts.refused.load(ordering: .relaxed),
       eventsIn: counted.reduce(retired.eventsIn) { $0 &+ $1.eventsIn },
       bytesIn: counted.reduce(retired.bytesIn) { $0 &+ $1.bytesIn },
@@ -500,8 +506,11 @@ public final class StreamServer: Sendable {
 
   /// The numbers of streams, without system streams, and of their subscriptions: a cheap part of `statistics`.
   public var load: (streams: Int, subscribers: Int) {
-    let streams = userStreams
-    return (streams.count, streams.reduce(0) { $0 + $1.log.subscriberCount })
+    streams.unsorted.reduce(into: (streams: 0, subscribers: 0)) { load, stream in
+      guard stream.rendering == nil else { return }
+      load.streams += 1
+      load.subscribers += stream.log.subscriberCount
+    }
   }
 
   /// Whether the lag was measured lately.

@@ -229,10 +229,13 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     if manager.isPresent { watchLoad() }
   }
 
-  /// Updates the status only on a change, because the manager announces each update on the bus.
+  /// Updates the status only on a change, because the manager announces each update on the bus. With very many streams,
+  /// that takes a twentieth of a processor at most.
   private func watchLoad() {
+    let start = EventLoop.monotonicNow()
     if !isStopping, server.load != lastLoad || server.fleetConnection != lastFleet { manager.notify(.status(status())) }
-    _ = loop.schedule(after: Self.loadPeriod) { [self] in watchLoad() }
+    let spent = Duration.nanoseconds(EventLoop.monotonicNow() - start)
+    _ = loop.schedule(after: max(Self.loadPeriod, spent * 20)) { [self] in watchLoad() }
   }
 
   private func tick(every period: Duration) {

@@ -42,7 +42,8 @@ extension RunningStreams: StreamMaker {
     }
     do {
       let kept = try logs.log(of: stream)
-      logs.secure()
+      // Those of a former process are secured together.
+      if formerMakers == nil { logs.secure() }
       if stream.source.section.takesRequests {
         guard answers.restore(name, of: template.text, events: kept.log.firstPosition..<kept.log.endPosition) else {
           throw StreamFailure("there is no request for it any more")
@@ -100,6 +101,10 @@ extension RunningStreams: StreamMaker {
     guard !templates.isEmpty || !self.templates.isEmpty else { return }
     self.templates = Dictionary(uniqueKeysWithValues: templates.map { ($0.name.text, $0) })
     answers.serve(templates)
+    copied = Dictionary(
+      uniqueKeysWithValues: templates.filter(\.sharesConfiguration).map {
+        ($0.name.text, StreamConfiguration($0.sample))
+      })
     server.setTemplates(templates.map { StreamTemplate($0) }, besides: Set(streams.map(\.name)), maker: self)
   }
 
@@ -190,6 +195,7 @@ extension Configuration.Template {
 extension StreamTemplate {
   init(_ template: Configuration.Template) {
     let (sample, isPublished) = (template.sample, template.sample.source.section.isPublished)
+    let rules = template.needsLookUp || !template.tokens.isEmpty ? nil : (sample.readRules, sample.writeRules)
     let shownTo = isPublished ? sample.readRules.joined(with: sample.writeRules) : sample.readRules
     self.init(
       template.name, limit: template.streams, forgetTime: template.forget, source: sample.source.kind,
@@ -198,7 +204,7 @@ extension StreamTemplate {
       // Rules with expressions admit any client for some value.
       shownTo: template.needsLookUp ? AccessRules() : shownTo, hasMetricsOfEach: template.metrics == .each,
       accessWaits: template.needsLookUp
-    ) { template.accessRules($0) }
+    ) { rules ?? template.accessRules($0) }
     takesRequests = sample.source.section.takesRequests
     if takesRequests, !template.needsLookUp { self.shownTo = sample.readRules.joined(with: sample.writeRules) }
   }

@@ -14,12 +14,13 @@ import Systemd
 final class RunningStreams: @unchecked Sendable {
   /// The parts of a stream in this process, besides its configuration.
   struct LocalFeed {
-    let reports: FeedReports
+    /// nil: the values of clients enter the log as they are, so that there is nothing to report.
+    let reports: FeedReports?
     /// The source of a stream to which clients publish; unchanged while clients are the source.
     let publishSource: PublishSource
     let takesValues: Bool
-    /// The place of its source program: a new program waits for the previous one.
-    let place: ProgramPlace
+    /// The place of its source program: a new program waits for the previous one. nil: it has none.
+    let place: ProgramPlace?
     /// The event that the stream's throttle holds back; nil: it has no throttle.
     let hold: ThrottleHold?
     /// Whether the fleet does not have the feed yet.
@@ -41,6 +42,8 @@ final class RunningStreams: @unchecked Sendable {
   var feeds: [String: LocalFeed] = [:]
   /// The templates, by the text of their names, and the streams that they have made.
   var templates: [String: Configuration.Template] = [:]
+  /// The configuration that all streams of a template have, whose streams differ in their names only, by the same text.
+  var copied: [String: StreamConfiguration] = [:]
   var made: [String: MadeStream] = [:]
   /// While the streams of a former process are made again: who made them.
   var formerMakers: [String: StreamOwner]?
@@ -110,7 +113,7 @@ final class RunningStreams: @unchecked Sendable {
             position: server.fleetPosition(of: stream.name).flatMap { ShardPosition($0) }),
           linger: stream.linger,
           publisher: feed.isNew ? source(of: stream, feed) : nil,
-          publishSource: feed.activePublishSource, status: feed.reports.status)
+          publishSource: feed.activePublishSource, status: feed.reports?.status ?? SourceStatus())
       })
   }
 
@@ -225,17 +228,22 @@ final class RunningStreams: @unchecked Sendable {
 
   func add(_ stream: Configuration.Stream, _ kept: LogStore.StoredLog) throws {
     let feed = makeFeed(of: stream)
-    try server.add(
-      StreamConfiguration(stream), log: kept.log, source: upstream(of: stream, feed),
-      publishSource: feed.activePublishSource,
-      status: feed.reports.status)
-    server.setStorage(kept.storage, of: stream.name)
+    let configuration = stream.template.flatMap { copied[$0]?.named(stream.name) } ?? StreamConfiguration(stream)
+    if let reports = feed.reports {
+      try server.add(
+        configuration, log: kept.log, source: upstream(of: stream, feed), publishSource: feed.activePublishSource,
+        status: reports.status)
+    } else {
+      try server.add(configuration, log: kept.log, values: feed.publishSource)
+    }
+    if kept.storage != .memory { server.setStorage(kept.storage, of: stream.name) }
   }
 
   private func replaceFeed(of stream: Configuration.Stream) -> StreamChange.Feed {
     let feed = makeFeed(of: stream)
     return StreamChange.Feed(
-      source: upstream(of: stream, feed), publishSource: feed.activePublishSource, status: feed.reports.status)
+      source: upstream(of: stream, feed), publishSource: feed.activePublishSource,
+      status: feed.reports?.status ?? SourceStatus())
   }
 
   /// The publisher to which the stream's log subscribes.
@@ -247,11 +255,11 @@ final class RunningStreams: @unchecked Sendable {
   /// Creates the stream's feed, in place of an existing one.
   private func makeFeed(of stream: Configuration.Stream) -> LocalFeed {
     let former = feeds[stream.name]
+    let takesValues = stream.source.section.isPublished
     let feed = LocalFeed(
-      reports: FeedReports(of: stream.name, for: server, journal),
-      publishSource: former?.activePublishSource ?? PublishSource(),
-      takesValues: stream.source.section.isPublished,
-      place: former?.place ?? ProgramPlace(), hold: stream.throttle.map { _ in ThrottleHold() })
+      reports: stream.hasPipeline ? FeedReports(of: stream.name, for: server, journal) : nil,
+      publishSource: former?.activePublishSource ?? PublishSource(), takesValues: takesValues,
+      place: former?.place ?? (takesValues ? nil : ProgramPlace()), hold: stream.throttle.map { _ in ThrottleHold() })
     feed.publishSource.separatesPublishers = stream.share == .fleet
     feed.publishSource.isDirect = stream.isDirect
     feeds[stream.name] = feed
@@ -262,8 +270,12 @@ final class RunningStreams: @unchecked Sendable {
     { [weak fleet] decide in fleet?.admitFetch(of: stream, decide) }
   }
 
-  private func source(of stream: Configuration.Stream, _ feed: LocalFeed) -> AnyPublisher<EventBatch, StreamFailure> {
-    let reports = feed.reports
+  private func source(
+    of stream: Configuration.Stream, _ feed: LocalFeed
+  ) -> AnyPublisher<EventBatch, StreamFailure> {
+    guard let reports = feed.reports else {
+      return feed.publishSource.setFailureType(to: StreamFailure.self).eraseToAnyPublisher()
+    }
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
     var context = SourceContext(on: sources) { reports.take($0) }
     context.name = name
@@ -280,7 +292,8 @@ final class RunningStreams: @unchecked Sendable {
     }
     context.checkpoint = checkpoint
     context.admission = fleet.map { Self.admission(to: $0, of: name) }
-    (context.handover, context.place) = (fleet?.handover(of: name), feed.place)
+    context.handover = fleet?.handover(of: name)
+    if let place = feed.place { context.place = place }
     context.tokenStore = files.tokens
     context.succeeded = { reports.status.noteFetch() }
     context.progress = { reports.take($0) }

@@ -16,6 +16,7 @@ extension StreamConfiguration {
   init(_ stream: Configuration.Stream) {
     let start: ShareStart =
       switch stream.start {
+      case _ where stream.source.section.isPublished: .always
       case .subscribed: .whileSubscribed(linger: stream.linger)
       case .first: .fromFirstSubscriber
       case .always: .always
@@ -28,13 +29,25 @@ extension StreamConfiguration {
       start: isAnswer ? .always : start, onLag: stream.onLag,
       overflow: stream.overflow == .block ? .block(timeout: stream.blockTimeout, pace: stream.blockPace) : .drop,
       read: stream.readRules, write: stream.writeRules)
-    (expectEvery, key, template) = (stream.expectEvery, stream.key, stream.template)
-    self.isAnswer = isAnswer
-    hasEnvelopes = stream.source.section.hasEnvelopes && stream.jq == nil
-    (requiresJSON, isMapped, hasProgram) = (stream.validate == .json, stream.map, stream.jq != nil)
+    var further = properties
+    further.isAnswer = isAnswer
+    further.hasEnvelopes = stream.source.section.hasEnvelopes && stream.jq == nil
+    (further.expectEvery, further.key, further.template) = (stream.expectEvery, stream.key, stream.template)
+    (further.requiresJSON, further.isMapped) = (stream.validate == .json, stream.map)
+    further.hasProgram = stream.jq != nil
     let isJSON = stream.jq != nil || stream.source.section.isJSON
-    jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole
-    if stream.share == .fleet { (eventByteLimit, isOfFleet) = (Configuration.maximumFleetEventBytes, true) }
+    further.jsonCheck = isJSON ? .none : stream.source.section.isPublished ? .ends : .whole
+    if stream.share == .fleet {
+      (further.eventByteLimit, further.isOfFleet) = (Configuration.maximumFleetEventBytes, true)
+    }
+    properties = further
+  }
+
+  /// The same configuration for a stream with another name.
+  func named(_ name: String) -> Self {
+    var other = self
+    other.name = name
+    return other
   }
 }
 
@@ -122,6 +135,11 @@ extension Configuration.Stream {
 
   /// Whether nothing between a source and the stream's log holds an event back.
   var isDirect: Bool { transform == JQTransform() && throttle == nil && share != .fleet }
+
+  /// Whether anything is between a source and the stream's log; false: the values of clients enter it as they are.
+  var hasPipeline: Bool {
+    !source.section.isPublished || !isDirect || distinct != .no || receivedForm != nil
+  }
 
   /// The form of what the source receives; nil if nothing before the log depends on it. Published values that must be
   /// JSON, and are not, are refused before.

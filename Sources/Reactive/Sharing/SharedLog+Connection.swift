@@ -39,11 +39,22 @@ extension SharedLog {
 
   // MARK: - Performing
 
+  /// Passes the signals of one connection to its log.
+  @usableFromInline final class UpstreamLink: Subscriber {
+    @usableFromInline let log: SharedLog
+    @usableFromInline let generation: UInt64
+
+    @inlinable init(_ log: SharedLog, _ generation: UInt64) { (self.log, self.generation) = (log, generation) }
+
+    @inlinable func receive(subscription: any Subscription) { log.accept(subscription, generation) }
+    @inlinable func receive(_ input: Storage.Input) -> Subscribers.Demand { log.accept(input, generation) }
+    @inlinable func receive(completion: Subscribers.Completion<Failure>) {
+      log.finish(completion, generation: generation)
+    }
+  }
+
   @inlinable func connect(to upstream: AnyPublisher<Storage.Input, Failure>, _ generation: UInt64) {
-    upstream.subscribe(
-      AnySubscriber(
-        receiveSubscription: { self.accept($0, generation) }, receiveValue: { self.accept($0, generation) },
-        receiveCompletion: { self.finish($0, generation: generation) }))
+    upstream.subscribe(UpstreamLink(self, generation))
     notifyReaders()
   }
 

@@ -126,10 +126,10 @@ extension Connection {
   }
 
   private func absence(of name: String) -> RequestFailure {
+    guard worker.templates.match(name) == nil else { return .notMade(name) }
     if let (template, rule) = worker.templates.rule(brokenBy: name) {
       return .init(.noStream, "no stream named \"\(name)\": in \"\(template.name.text)\", \(rule)")
     }
-    guard worker.templates.match(name) == nil else { return .notMade(name) }
     return .noStream(name, meant: worker.stream(similarTo: name) { visibility })
   }
 

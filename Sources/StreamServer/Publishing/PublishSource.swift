@@ -60,7 +60,8 @@ public final class PublishSource: Publisher, Sendable {
     var hadSubscriber = false
     /// Raised with each replacement of the pipeline: signals of the former subscriber have no effect.
     var generation = 0
-    var subscriber: AnySubscriber<EventBatch, Never>?
+    /// Passes a batch to the subscriber.
+    var receive: ((EventBatch) -> Subscribers.Demand)?
     var demand = Subscribers.Demand.none
     /// Whether a thread is inside `receive`.
     var isDelivering = false
@@ -104,10 +105,14 @@ public final class PublishSource: Publisher, Sendable {
 
   /// Attaches the stream, or its pipeline.
   public func receive<S: Subscriber>(subscriber: S) where S.Input == EventBatch, S.Failure == Never {
+    attach(subscriber) { subscriber.receive($0) }
+  }
+
+  private func attach<S: Subscriber>(_ subscriber: S, _ receive: @escaping (EventBatch) -> Subscribers.Demand) {
     let taken = state.withLock { state -> Int? in
       guard !state.hadSubscriber else { return nil }
       state.hadSubscriber = true
-      state.subscriber = AnySubscriber(subscriber)
+      state.receive = receive
       return state.generation
     }
     guard let generation = taken else {
@@ -115,6 +120,19 @@ public final class PublishSource: Publisher, Sendable {
       return subscriber.receive(completion: .finished)
     }
     subscriber.receive(subscription: Link(publishSource: self, generation: generation))
+  }
+
+  /// The values of a publish source, each batch as `prepare` makes it: what a log subscribes to without a pipeline. It is
+  /// as little as possible between the two, because there may be very many.
+  struct Prepared: Publisher {
+    typealias Output = EventBatch
+    typealias Failure = StreamFailure
+    let values: PublishSource
+    let prepare: @Sendable (EventBatch) -> EventBatch
+
+    func receive<S: Subscriber>(subscriber: S) where S.Input == EventBatch, S.Failure == StreamFailure {
+      values.attach(subscriber) { [prepare] in subscriber.receive(prepare($0)) }
+    }
   }
 
   private final class Link: Subscription {
@@ -131,12 +149,12 @@ public final class PublishSource: Publisher, Sendable {
 
   /// The stream has cancelled: notifies the publishers, unless the server does.
   private func end(_ generation: Int) {
-    let (subscriber, wakes) = state.withLock { state -> (AnySubscriber<EventBatch, Never>?, [@Sendable () -> Void]) in
+    let (subscriber, wakes) = state.withLock { state -> (Any?, [@Sendable () -> Void]) in
       guard state.generation == generation else { return (nil, []) }
       state.hasEnded = true
       state.unconfirmed.wake = nil
-      defer { state.subscriber = nil }
-      return (state.subscriber, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
+      defer { state.receive = nil }
+      return (state.receive, state.isStopping ? [] : state.publishers.values.compactMap(\.wake))
     }
     _ = subscriber  // its deinit is foreign code, and must not run under the lock
     for wake in wakes { wake() }
@@ -203,11 +221,11 @@ public final class PublishSource: Publisher, Sendable {
   package func interrupt() {
     let (subscriber, wakes) = state.withLock { state in
       defer {
-        (state.subscriber, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
+        (state.receive, state.demand, state.unsettled, state.hadSubscriber) = (nil, .none, [], false)
         state.generation += 1
         state.needsMarks = true
       }
-      return (state.subscriber, state.discardUnsettled())
+      return (state.receive, state.discardUnsettled())
     }
     _ = subscriber  // its deinit is foreign code, and must not run under the lock
     for wake in wakes { wake() }
@@ -414,7 +432,7 @@ public final class PublishSource: Publisher, Sendable {
   /// The actions to perform outside the lock.
   private struct Step {
     var calls: [@Sendable () -> Void] = []
-    var delivery: (subscriber: AnySubscriber<EventBatch, Never>, batch: EventBatch)?
+    var delivery: (receive: (EventBatch) -> Subscribers.Demand, batch: EventBatch)?
     var generation = 0
   }
 
@@ -427,8 +445,8 @@ public final class PublishSource: Publisher, Sendable {
     var batchCount = 0
     while true {
       for call in step.calls { call() }
-      guard let (subscriber, batch) = step.delivery else { return }
-      let more = subscriber.receive(batch)
+      guard let (receive, batch) = step.delivery else { return }
+      let more = receive(batch)
       batchCount += 1
       step = state.withLock { [generation = step.generation] state in
         state.isDelivering = false
@@ -442,7 +460,7 @@ public final class PublishSource: Publisher, Sendable {
     var step = Step()
     guard state.demand > .none else { return step }
     if !state.unsettled.isEmpty { step.calls = state.settle() }
-    guard let subscriber = state.subscriber, let next = state.ready.first else { return step }
+    guard let receive = state.receive, let next = state.ready.first else { return step }
     // Marks from before `interrupt` may include lost values.
     guard !state.needsMarks || state.named.isEmpty else { return step }
     if batchCount >= batchesInARow, let wake = next.wake {
@@ -451,7 +469,7 @@ public final class PublishSource: Publisher, Sendable {
     }
     state.demand -= 1
     state.isDelivering = true
-    step.delivery = (subscriber, state.takeBatch())
+    step.delivery = (receive, state.takeBatch())
     step.generation = state.generation
     return step
   }

@@ -9,13 +9,21 @@ extension ServedStream {
   final class Keying: Sendable {
     private let isActive: Atomic<Bool>
     private let digest: Atomic<UInt64>
-    /// nil: the events bring their keys, or have none.
-    private let reader: Locked<EventKeyReader?>
+    /// nil: the events bring their keys, or have none. In an object, because most streams have none.
+    private let reader: Locked<Reader?>
     private let check: Atomic<StreamConfiguration.JSONCheck>
     let malformed = Atomic<UInt64>(0)
 
+    private final class Reader {
+      var reader: EventKeyReader
+      init?(_ configuration: StreamConfiguration) {
+        guard let key = configuration.key, let reader = EventKeyReader(key) else { return nil }
+        self.reader = reader
+      }
+    }
+
     init(_ configuration: StreamConfiguration) {
-      let reader = configuration.key.flatMap { EventKeyReader($0) }
+      let reader = Reader(configuration)
       isActive = Atomic(reader != nil)
       check = Atomic(configuration.effectiveJSONCheck)
       digest = Atomic(configuration.limits.state?.keyDigest ?? 0)
@@ -23,11 +31,12 @@ extension ServedStream {
     }
 
     func change(to configuration: StreamConfiguration) {
-      let new = configuration.key.flatMap { EventKeyReader($0) }
+      let new = Reader(configuration)
+      let isActive = new != nil
       reader.withLock { $0 = new }
       digest.store(configuration.limits.state?.keyDigest ?? 0, ordering: .releasing)  // set after the reader
       check.store(configuration.effectiveJSONCheck, ordering: .relaxed)
-      isActive.store(new != nil, ordering: .relaxed)
+      self.isActive.store(isActive, ordering: .relaxed)
     }
 
     /// The definition of the keys, as in `EventKeys`.
@@ -46,9 +55,9 @@ extension ServedStream {
       if former != nil || isActive {
         let events = batch
         let keys = reader.withLock { reader -> EventKeys? in
-          let before = reader?.malformedCount
-          let keys = reader?.keys(of: events, definition: definition)
-          count = reader.map { $0.malformedCount &- (before ?? 0) }
+          let before = reader?.reader.malformedCount
+          let keys = reader?.reader.keys(of: events, definition: definition)
+          count = reader.map { $0.reader.malformedCount &- (before ?? 0) }
           return keys
         }
         batch.setKeys(keys)
@@ -69,7 +78,7 @@ extension ServedStream {
     func partReader() -> (reader: EventKeyReader, definition: UInt64)? {
       guard isActive.load(ordering: .relaxed) else { return nil }
       let definition = definition  // read first, so that the reader is at least as new as this definition
-      return reader.withLock { $0 }.map { ($0, definition) }
+      return reader.withLock { $0?.reader }.map { ($0, definition) }
     }
 
     /// Counts a value that a `partReader()` has found not to be JSON.

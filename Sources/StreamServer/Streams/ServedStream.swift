@@ -47,8 +47,8 @@ final class ServedStream: Sendable {
 
   /// The reader that stalls the source for longer than ordinary backpressure.
   struct Holder: Sendable, Equatable {
-    /// The client or the stream that reads.
-    enum Reader: Sendable, Equatable {
+    /// The client or the stream that reads. Few streams have one at a time.
+    indirect enum Reader: Sendable, Equatable {
       case client(ClientIdentity)
       /// A stream that is made of this one, by its name.
       case stream(String)
@@ -59,17 +59,19 @@ final class ServedStream: Sendable {
     let unread: UInt64
   }
 
-  /// The freshness of a stream with a limit on the time without an event.
-  struct Freshness {
+  /// The freshness of a stream with a limit on the time without an event. An object, because most streams have none.
+  final class Freshness {
     var machine: FreshnessMachine
     /// The time since which the stream is stale, on the monotonic and on the wall clock. Later changes of the clocks do
     /// not change it.
-    var stale: (since: UInt64, wallTime: UInt64)?
+    private(set) var stale: (since: UInt64, wallTime: UInt64)?
     /// The id of the timer that checks the freshness. A timer with another id ends.
     let id: UInt64
 
+    init(machine: FreshnessMachine, id: UInt64) { (self.machine, self.id) = (machine, id) }
+
     /// - Parameter now: nanoseconds of the monotonic clock.
-    mutating func update(at now: UInt64) {
+    func update(at now: UInt64) {
       let since = machine.staleSince
       guard since != stale?.since else { return }
       let wallTime = EventLoop.wallClock()
@@ -157,9 +159,20 @@ final class ServedStream: Sendable {
   func setSource(
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>, report: @escaping @Sendable (ServerReport) -> Void
   ) {
-    let fitting = fitting(source, report)
-    terms.withLock { $0.source = fitting }
-    log.setUpstream(fitting)
+    setUpstream(fitting(source, report))
+  }
+
+  /// As above, for the values that clients publish. What is between them and the log is small.
+  func setSource(of values: PublishSource, report: @escaping @Sendable (ServerReport) -> Void) {
+    let prepare: @Sendable (EventBatch) -> EventBatch = { [name, eventLimit, keying] in
+      keying.key(eventLimit.fitting(eventLimit.withoutEmpty($0), into: name, report: report))
+    }
+    setUpstream(PublishSource.Prepared(values: values, prepare: prepare).eraseToAnyPublisher())
+  }
+
+  private func setUpstream(_ source: AnyPublisher<EventBatch, StreamFailure>) {
+    terms.withLock { $0.source = source }
+    log.setUpstream(source)
   }
 
   private func fitting(
@@ -247,7 +260,7 @@ final class ServedStream: Sendable {
     var configuration = change.configuration
     let (oldPublishSource, oldLimit) = (publishSource, eventLimit.bytes.load(ordering: .relaxed))
     let newPublishSource = change.feed.map(\.publishSource) ?? oldPublishSource
-    if newPublishSource != nil { configuration.start = .always }
+    if newPublishSource != nil, configuration.start != .always { configuration.start = .always }
     if configuration.read != self.configuration.read { revokeMap() }
     let storage = log.freeze(start: configuration.start, overflow: configuration.logOverflow)
     let limit = configuration.maximumEventBytes(in: configuration.limits)
@@ -272,7 +285,7 @@ final class ServedStream: Sendable {
     keying.change(to: configuration)
     requiresJSON.store(configuration.requiresJSON, ordering: .relaxed)
     eventLimit.adapt(to: configuration)
-    configuration.limits = storage.limits
+    if configuration.limits != storage.limits { configuration.limits = storage.limits }
     terms.withLock { ($0.configuration, $0.publishSource) = (configuration, newPublishSource) }
     return storage
   }
@@ -290,7 +303,7 @@ final class ServedStream: Sendable {
     }
     changeMap(to: storage, report: report)
     let publishSource = terms.withLock { terms in
-      terms.configuration.limits = limits
+      if terms.configuration.limits != limits { terms.configuration.limits = limits }
       return terms.publishSource
     }
     // Before the log asks for values again.
@@ -416,109 +429,7 @@ final class ServedStream: Sendable {
     }
   }
 
-  // MARK: Freshness
-
-  /// Checks from now on whether the stream is stale, if its configuration has a limit for that. One timer runs for as
-  /// long as the stream is served with a limit.
-  /// - Parameter loop: the loop of the timer.
-  func watchFreshness(on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
-    let limit = configuration.expectEvery.map { UInt64(max(0, $0.wholeNanoseconds)) }
-    let now = EventLoop.monotonicNow()
-    let (events, newestAge, _) = eventsSoFar
-    let (starts, wasStale) = freshness.withLock { freshness -> (Bool, Bool) in
-      guard let limit else {
-        defer { freshness = nil }
-        return (false, freshness?.machine.isStale == true)
-      }
-      guard freshness == nil else {
-        freshness?.machine.limit = limit
-        return (false, false)
-      }
-      let machine = FreshnessMachine(limit: limit, events: events, newestAge: newestAge, at: now)
-      freshness = Freshness(machine: machine, id: now)
-      return (true, false)
-    }
-    if wasStale { report(.streamNotStale(stream: name, isIdle: true)) }
-    if starts { loop.execute { [self] in scheduleCheck(now, on: loop, report: report) } }
-  }
-
-  private func scheduleCheck(_ id: UInt64, on loop: EventLoop, report: @escaping @Sendable (ServerReport) -> Void) {
-    guard let period = freshness.withLock({ $0?.id == id ? $0?.machine.checkPeriod : nil }) else { return }
-    _ = loop.schedule(after: .nanoseconds(Int64(period))) { [weak self] in
-      guard let self else { return }
-      checkFreshness(report: report)
-      scheduleCheck(id, on: loop, report: report)
-    }
-  }
-
-  private func checkFreshness(report: (ServerReport) -> Void) {
-    var survey = BaseSurvey()
-    let observation = observation(&survey)
-    let now = EventLoop.monotonicNow()
-    let change = freshness.withLock { freshness -> FreshnessMachine.Change in
-      defer { freshness?.update(at: now) }
-      return freshness?.machine.check(observation, at: now) ?? .none
-    }
-    switch change {
-    case .none: break
-    case .stale: report(.streamStale(stream: name, limit: configuration.expectEvery ?? .zero))
-    case .recovered: report(.streamNotStale(stream: name, isIdle: false))
-    case .idle: report(.streamNotStale(stream: name, isIdle: true))
-    }
-  }
-
-  private func observation(_ survey: inout BaseSurvey) -> FreshnessMachine.Observation {
-    let (events, newestAge, hasEnded) = eventsSoFar
-    let status = status
-    var isDemanded = hasEnded ? false : log.isAwaitingUpstream
-    // Only the leader's source is asked, for all hosts, and it alone sees fetches that find nothing new.
-    if !hasEnded, let fleet = status.fleet, publishSource == nil {
-      isDemanded = fleet.isLeading && status.isFleetSourceAsked
-    }
-    // The bases' proofs count as well: an event that the filter leaves out shows that the stream lacks none.
-    let fetchedAt = [status.fetchedAt, survey.finding(on: self).basesProvedAt].compactMap { $0 }.max()
-    return FreshnessMachine.Observation(
-      events: events, newestAge: newestAge, fetchedAt: fetchedAt, isDemanded: isDemanded)
-  }
-
-  /// The number of appended events, the newest one's age in nanoseconds, and whether the stream has ended.
-  private var eventsSoFar: (count: UInt64, newestAge: UInt64?, hasEnded: Bool) {
-    let wallTime = EventLoop.wallClock()
-    return log.read { storage, completion in
-      let age = storage.newestTime.flatMap { $0 <= wallTime ? (wallTime - $0) &* 1000 : nil }
-      return (storage.appendedEvents, age, completion != nil)
-    }
-  }
-
-  /// When the newest event was last known to be the present one, and since when the stream is stale; microseconds since
-  /// the Unix epoch. Without a limit the former is the time of the newest event or of the last fetch, whichever is
-  /// later. The time of an event that lies in the future is left out.
-  /// - Parameter newest: the time of the newest event.
-  private func freshTimes(newest: UInt64?, _ survey: inout BaseSurvey) -> (fresh: UInt64?, staleSince: UInt64?) {
-    let observation = observation(&survey)
-    let (now, wallTime) = (EventLoop.monotonicNow(), EventLoop.wallClock())
-    func onWall(_ time: UInt64) -> UInt64 { wallTime - min(wallTime, (now - min(now, time)) / 1000) }
-    let watched = freshness.withLock { freshness -> (UInt64?, UInt64?)? in
-      freshness?.machine.observe(observation, at: now)
-      return freshness.map { ($0.machine.provedAt, $0.stale?.wallTime) }
-    }
-    let ofBases = survey.finding(on: self).staleSince
-    if let (provedAt, stale) = watched { return (provedAt.map(onWall), stale ?? ofBases) }
-    let event = newest.flatMap { $0 <= wallTime ? $0 : nil }
-    return ([event, observation.fetchedAt.map(onWall)].compactMap { $0 }.max(), ofBases)
-  }
-
-  /// The state for the next process; nil without a limit.
-  var savedFreshness: FreshnessMachine.Saved? { freshness.withLock { $0?.machine.saved } }
-
-  /// Continues the state of the previous process.
-  private func restore(_ saved: FreshnessMachine.Saved) {
-    let now = EventLoop.monotonicNow()
-    freshness.withLock { freshness in
-      freshness?.machine.restore(saved, at: now)
-      freshness?.update(at: now)
-    }
-  }
+  // MARK: Handover
 
   /// Whether its log was created by this process and is empty.
   var isNew: Bool {
@@ -526,8 +437,6 @@ final class ServedStream: Sendable {
       storage.endPosition == firstID.load(ordering: .relaxed) && storage.firstPosition == storage.endPosition
     }
   }
-
-  // MARK: Handover
 
   /// Raises the id of the next event to `end.position`, because the previous process assigned all ids below it. The
   /// events of these ids may be lost, and the clock may have been set back. Called before the first append only.

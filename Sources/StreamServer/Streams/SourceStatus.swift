@@ -102,36 +102,41 @@ public final class SourceStatus: Sendable {
     case lastEvent
   }
 
-  private struct Parts {
+  private struct State {
     var health = [SourceHealth](repeating: .healthy, count: Part.allCases.count)
     /// When a fetch last succeeded, and when the fetch before it did, in nanoseconds of the monotonic clock; nil: none
     /// did.
     var fetchedAt: UInt64?
     var formerlyFetchedAt: UInt64?
-  }
-
-  private let parts = Locked(Parts())
-
-  private struct Share {
-    var status: FleetStatus?
+    var fleet: FleetStatus?
     /// The last status that was listed, and the period of its lag.
-    var listed: FleetStatus?
+    var listedFleet: FleetStatus?
     var lagPeriod: UInt64 = 0
-    var isSourceAsked = false
+    var isFleetSourceAsked = false
+    var figures = UpstreamFigures()
+    var refresh: Refresh?
+    var missed: UInt64?
+    /// The bases of a derived stream.
+    var derivation: Derivation?
   }
 
-  private let share = Locked(Share())
-  private let figures = Locked(UpstreamFigures())
-  private let upstreamAccess = Locked(UpstreamAccess())
+  private final class Noted {
+    var state = State()
+  }
 
-  private let missedCount = Locked<UInt64?>(nil)
+  /// In an object, because there is nothing to note of most streams to which clients publish.
+  private let noted = Locked<Noted?>(nil)
+  private static let none = State()
 
-  /// The bases of a derived stream.
-  private let ownDerivation = Locked<Derivation?>(nil)
+  private func read<R>(_ body: (State) -> R) -> R { noted.withLock { body($0?.state ?? Self.none) } }
 
-  /// A structure with the closure. A closure that is itself the value of a generic lock is wrapped once more by each
-  /// access.
-  private struct UpstreamAccess { var refresh: Refresh? }
+  private func write<R>(_ body: (inout State) -> R) -> R {
+    noted.withLock { noted in
+      let present = noted ?? Noted()
+      noted = present
+      return body(&present.state)
+    }
+  }
 
   /// Makes the source ask its upstream now. Calls its argument once, on any thread: with the reason why the source does
   /// not ask, as a sentence, or with nil.
@@ -146,34 +151,36 @@ public final class SourceStatus: Sendable {
 
   /// This host's part in a stream that hosts share; nil for others. Thread-safe.
   public var fleet: FleetStatus? {
-    get { share.withLock { $0.status } }
-    set { share.withLock { $0.status = newValue } }
+    get { read { $0.fleet } }
+    set { write { $0.fleet = newValue } }
   }
 
   /// `fleet` as `$streams` lists it. A status that differs in nothing but its lag is listed in the next period, which
   /// begins for all streams at the same time. Otherwise every record would be an event of `$streams`. Thread-safe.
   /// - Parameter now: nanoseconds of the monotonic clock.
   func listedFleet(at now: UInt64) -> FleetStatus? {
-    share.withLock { share in
+    guard fleet != nil else { return nil }
+    return write { state in
       let period = now / Self.lagPeriod
-      var unchanged = share.status
-      if let lag = share.listed?.lag { unchanged?.lag = lag }
-      if unchanged != share.listed || period != share.lagPeriod {
-        (share.listed, share.lagPeriod) = (share.status, period)
+      var unchanged = state.fleet
+      if let lag = state.listedFleet?.lag { unchanged?.lag = lag }
+      if unchanged != state.listedFleet || period != state.lagPeriod {
+        (state.listedFleet, state.lagPeriod) = (state.fleet, period)
       }
-      return share.listed
+      return state.listedFleet
     }
   }
 
   /// The health of the first part on an event's path that is not healthy.
-  public var health: SourceHealth { parts.withLock { $0.health.first { $0 != .healthy } ?? .healthy } }
+  public var health: SourceHealth { read { $0.health.first { $0 != .healthy } ?? .healthy } }
 
   /// Sets the health of one part. If the pipeline fails, the last fetch does not count: its event may be the reason.
   /// Thread-safe.
   public func set(_ health: SourceHealth, of part: Part = .source) {
-    parts.withLock { parts in
-      parts.health[part.rawValue] = health
-      if part != .source, case .failing = health { parts.fetchedAt = parts.formerlyFetchedAt }
+    if health == .healthy, noted.withLock({ $0 == nil }) { return }
+    write { state in
+      state.health[part.rawValue] = health
+      if part != .source, case .failing = health { state.fetchedAt = state.formerlyFetchedAt }
     }
   }
 
@@ -181,89 +188,89 @@ public final class SourceStatus: Sendable {
   /// pipeline fails, because the stream lacks an event then. Thread-safe.
   public func noteFetch() {
     let now = EventLoop.monotonicNow()
-    parts.withLock { parts in
-      guard parts.health.dropFirst().allSatisfy({ $0 == .healthy }) else { return }
-      (parts.formerlyFetchedAt, parts.fetchedAt) = (parts.fetchedAt, now)
+    write { state in
+      guard state.health.dropFirst().allSatisfy({ $0 == .healthy }) else { return }
+      (state.formerlyFetchedAt, state.fetchedAt) = (state.fetchedAt, now)
     }
   }
 
   /// When a fetch last succeeded, in nanoseconds of the monotonic clock; nil: none has, or the source does not fetch.
-  var fetchedAt: UInt64? { parts.withLock { $0.fetchedAt } }
+  var fetchedAt: UInt64? { read { $0.fetchedAt } }
 
   /// What is known of a derived stream's bases; nil for others. Thread-safe.
   var derivation: Derivation? {
-    get { ownDerivation.withLock { $0 } }
-    set { ownDerivation.withLock { $0 = newValue } }
+    get { read { $0.derivation } }
+    set { write { $0.derivation = newValue } }
   }
 
   // MARK: The upstream
 
   /// Sets how the source is made to ask its upstream, if it has one. Thread-safe.
   public func setRefresh(_ refresh: @escaping Refresh) {
-    upstreamAccess.withLock { $0.refresh = refresh }
+    write { $0.refresh = refresh }
   }
 
   /// The function of `setRefresh`; nil: the source has no upstream. Thread-safe.
-  var refresh: Refresh? { upstreamAccess.withLock { $0.refresh } }
+  var refresh: Refresh? { read { $0.refresh } }
 
   /// The figures of the source. This property and the functions below are thread-safe.
-  public var upstream: UpstreamFigures { figures.withLock { $0 } }
+  public var upstream: UpstreamFigures { read { $0.figures } }
 
   /// A request is sent, or a program is started.
   public func noteAttempt() {
-    figures.withLock { figures in
-      figures.attempts += 1
-      figures.nextAttempt = nil
+    write { state in
+      state.figures.attempts += 1
+      state.figures.nextAttempt = nil
     }
   }
 
   /// The head of a response has come.
   public func noteAnswer(status: Int, after time: Duration) {
     let now = EventLoop.wallClock()
-    figures.withLock { figures in
-      figures.latency.add(UInt64(max(0, time.wholeNanoseconds / 1000)))
-      if status == 304 { figures.unchanged += 1 }
-      if status == 304 || (200..<300).contains(status) { figures.lastAnswer = now }
+    write { state in
+      state.figures.latency.add(UInt64(max(0, time.wholeNanoseconds / 1000)))
+      if status == 304 { state.figures.unchanged += 1 }
+      if status == 304 || (200..<300).contains(status) { state.figures.lastAnswer = now }
     }
   }
 
   /// Bytes of a response or of a program's output were taken.
-  public func noteReceived(byteCount: Int) { figures.withLock { $0.bytes += UInt64(byteCount) } }
+  public func noteReceived(byteCount: Int) { write { $0.figures.bytes += UInt64(byteCount) } }
 
   /// So many events were lost before the source could read them; 0: it would know of a loss.
-  public func noteMissed(_ count: UInt64) { missedCount.withLock { $0 = ($0 ?? 0) &+ count } }
+  public func noteMissed(_ count: UInt64) { write { $0.missed = ($0.missed ?? 0) &+ count } }
 
   /// Events of its bases, or of its upstream, that were lost before the stream read them; nil: it would not know.
-  var missed: UInt64? { derivation?.missed.load(ordering: .relaxed) ?? missedCount.withLock { $0 } }
+  var missed: UInt64? { derivation?.missed.load(ordering: .relaxed) ?? read { $0.missed } }
 
   /// The next attempt is due after this time.
   public func noteNextAttempt(after time: Duration) {
     let now = EventLoop.wallClock()
-    figures.withLock { $0.nextAttempt = now &+ UInt64(max(0, time.wholeNanoseconds / 1000)) }
+    write { $0.figures.nextAttempt = now &+ UInt64(max(0, time.wholeNanoseconds / 1000)) }
   }
 
   /// An attempt has failed; the next one is due after this time; nil: there is none before a refresh.
   public func noteFailure(nextAfter time: Duration?) {
-    figures.withLock { $0.failures += 1 }
+    write { $0.figures.failures += 1 }
     if let time { noteNextAttempt(after: time) }
   }
 
   /// Continues the former feed's counters, and the time of its last fetch.
   func inherit(from former: SourceStatus) {
-    let time = former.fetchedAt
-    let earlier = former.upstream
-    figures.withLock { $0.add(earlier) }
-    if let missed = former.missed {
-      derivation?.missed.add(missed, ordering: .relaxed)
-      missedCount.withLock { if let own = $0 { $0 = own &+ missed } }
+    let (time, earlier, missed) = (former.fetchedAt, former.upstream, former.missed)
+    guard time != nil || missed != nil || earlier != UpstreamFigures() else { return }
+    if let missed { derivation?.missed.add(missed, ordering: .relaxed) }
+    write { state in
+      state.figures.add(earlier)
+      if let missed, let own = state.missed { state.missed = own &+ missed }
+      (state.fetchedAt, state.formerlyFetchedAt) = (state.fetchedAt ?? time, time)
     }
-    parts.withLock { ($0.fetchedAt, $0.formerlyFetchedAt) = ($0.fetchedAt ?? time, time) }
   }
 
   /// Whether this host's source of a stream that hosts share is asked for an event. Set once a second.
   public var isFleetSourceAsked: Bool {
-    get { share.withLock { $0.isSourceAsked } }
-    set { share.withLock { $0.isSourceAsked = newValue } }
+    get { read { $0.isFleetSourceAsked } }
+    set { write { $0.isFleetSourceAsked = newValue } }
   }
 
   /// Makes every part healthy, because the source is resubscribed to.

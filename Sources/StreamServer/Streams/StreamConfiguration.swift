@@ -18,53 +18,65 @@ public enum OverflowPolicy: Sendable, Equatable {
 }
 
 /// The properties of a stream, and the limits of its log.
-public struct StreamConfiguration: Sendable {
+///
+/// Copies share their ``Properties`` in memory until these are changed: all streams of a template have them once.
+@dynamicMemberLookup public struct StreamConfiguration: Sendable {
+  /// What streams with different names may have in common.
+  public struct Properties: Sendable {
+    /// A text for users; shown in `$streams`.
+    public var description: String
+    /// MIME type of its events; shown in `$streams`.
+    public var type: String
+    /// The kind of its source, such as `timer`, `http` or `publish`; shown in `$streams`.
+    public var source: String
+    /// The number of events that a new subscription receives first, unless it sets a position.
+    public var replay: Int
+    /// The limits of the log.
+    public var limits: EventLog.Limits
+    /// When the source is active.
+    public var start: ShareStart
+    /// The lag policy of a subscription that sets none.
+    public var onLag: LagPolicy
+    /// What happens when the buffer is full.
+    public var overflow: OverflowPolicy
+    /// Maximum bytes of one event, if that is less than the log can store; nil: what the log can store.
+    public var eventByteLimit: Int?
+    /// The maximum time without an event and a successful fetch; beyond it the stream is stale. nil: no limit.
+    public var expectEvery: Duration?
+    /// The definition of the keys of its events; nil: they have none. If it is more than paths, the source brings the
+    /// keys.
+    package var key: KeyDefinition?
+    /// Whether several hosts share the stream. This host may then have an event later than others.
+    package var isOfFleet = false
+    /// The text of the name of the template that has made the stream; nil: none has.
+    package var template: String?
+    /// Whether its events are the answer to a client's request: the source is asked without a subscription, and what
+    /// nobody has read is kept with `OverflowPolicy.block`.
+    package var isAnswer = false
+    /// Whether its events are JSON objects with the names and the data of the events of its upstream.
+    package var hasEnvelopes = false
+    /// Whether local clients may map its events. Only for a log in memory that drops events.
+    package var isMapped = false
+    /// Whether published values that are not JSON texts are refused. The source must not deliver such events.
+    package var requiresJSON = false
+    /// Whether a program reads each value as JSON, whatever the type of its results.
+    package var hasProgram = false
+    /// How events that are not JSON are found and counted, where JSON is expected.
+    package var jsonCheck = StreamConfiguration.JSONCheck.whole
+    /// Clients that may subscribe.
+    public var read: AccessRules
+    /// Clients that may publish, if the stream has a publish source.
+    public var write: AccessRules
+  }
+
   /// The name in requests. Names that begin with `$` are reserved for the server.
   public var name: String
-  /// A text for users; shown in `$streams`.
-  public var description: String
-  /// MIME type of its events; shown in `$streams`.
-  public var type: String
-  /// The kind of its source, such as `timer`, `http` or `publish`; shown in `$streams`.
-  public var source: String
-  /// The number of events that a new subscription receives first, unless it sets a position.
-  public var replay: Int
-  /// The limits of the log.
-  public var limits: EventLog.Limits
-  /// When the source is active.
-  public var start: ShareStart
-  /// The lag policy of a subscription that sets none.
-  public var onLag: LagPolicy
-  /// What happens when the buffer is full.
-  public var overflow: OverflowPolicy
-  /// Maximum bytes of one event, if that is less than the log can store; nil: what the log can store.
-  public var eventByteLimit: Int?
-  /// The maximum time without an event and a successful fetch; beyond it the stream is stale. nil: no limit.
-  public var expectEvery: Duration?
-  /// The definition of the keys of its events; nil: they have none. If it is more than paths, the source brings the
-  /// keys.
-  package var key: KeyDefinition?
-  /// Whether several hosts share the stream. This host may then have an event later than others.
-  package var isOfFleet = false
-  /// The text of the name of the template that has made the stream; nil: none has.
-  package var template: String?
-  /// Whether its events are the answer to a client's request: the source is asked without a subscription, and what nobody has
-  /// read is kept with `OverflowPolicy.block`.
-  package var isAnswer = false
-  /// Whether its events are JSON objects with the names and the data of the events of its upstream.
-  package var hasEnvelopes = false
-  /// Whether local clients may map its events. Only for a log in memory that drops events.
-  package var isMapped = false
-  /// Whether published values that are not JSON texts are refused. The source must not deliver such events.
-  package var requiresJSON = false
-  /// Whether a program reads each value as JSON, whatever the type of its results.
-  package var hasProgram = false
-  /// How events that are not JSON are found and counted, where JSON is expected.
-  package var jsonCheck = JSONCheck.whole
-  /// Clients that may subscribe.
-  public var read: AccessRules
-  /// Clients that may publish, if the stream has a publish source.
-  public var write: AccessRules
+  private var shared: Shared
+
+  private final class Shared: Sendable {
+    let properties: Properties
+    init(_ properties: Properties) { self.properties = properties }
+  }
 
   /// The defaults of the daemon's configuration file.
   public init(
@@ -74,16 +86,27 @@ public struct StreamConfiguration: Sendable {
     write: AccessRules = .owner
   ) {
     self.name = name
-    self.description = description
-    self.type = type
-    self.source = source
-    self.replay = replay
-    self.limits = limits
-    self.start = start
-    self.onLag = onLag
-    self.overflow = overflow
-    self.read = read
-    self.write = write
+    shared = Shared(
+      Properties(
+        description: description, type: type, source: source, replay: replay, limits: limits, start: start,
+        onLag: onLag, overflow: overflow, read: read, write: write))
+  }
+
+  /// The properties. All are set at once at the cost of one.
+  public var properties: Properties {
+    get { shared.properties }
+    set { shared = Shared(newValue) }
+  }
+
+  /// What follows from the properties.
+  @inline(__always) subscript<Value>(dynamicMember path: KeyPath<Properties, Value>) -> Value {
+    shared.properties[keyPath: path]
+  }
+
+  /// One of the properties.
+  @inline(__always) public subscript<Value>(dynamicMember path: WritableKeyPath<Properties, Value>) -> Value {
+    get { shared.properties[keyPath: path] }
+    set { properties[keyPath: path] = newValue }
   }
 }
 
@@ -97,8 +120,15 @@ extension StreamConfiguration {
     case whole
   }
 
+  /// The largest event that a log of these limits takes, in bytes of data.
+  func maximumEventBytes(in limits: EventLog.Limits) -> Int {
+    min(limits.maximumEventBytes, self.eventByteLimit ?? .max)
+  }
+}
+
+extension StreamConfiguration.Properties {
   /// `jsonCheck`; `none` where JSON is not expected, and where it is required.
-  var effectiveJSONCheck: JSONCheck {
+  var effectiveJSONCheck: StreamConfiguration.JSONCheck {
     !requiresJSON && (key != nil || hasJSONType) ? jsonCheck : .none
   }
 
@@ -110,11 +140,6 @@ extension StreamConfiguration {
   var takesJSON: Bool { requiresJSON || hasProgram || hasJSONType }
 
   var hasJSONType: Bool { type == "application/json" || MediaType(type)?.isJSON == true }
-
-  /// The largest event that a log of these limits takes, in bytes of data.
-  func maximumEventBytes(in limits: EventLog.Limits) -> Int {
-    min(limits.maximumEventBytes, eventByteLimit ?? .max)
-  }
 }
 
 /// The reason of a stream's permanent end; clients receive the message with APPLICATION_ERROR.

@@ -301,8 +301,8 @@ extension StreamServer {
       throw error
     }
     template.madeCount.add(1, ordering: .relaxed)
-    report(.template(template.name.text, .made(stream: name)))
-    scheduleForgetting()
+    if wantsDetails() { report(.template(template.name.text, .made(stream: name))) }
+    scheduleForgetting(of: [template])
   }
 
   /// Whether a stream of a template is in use. On the maker's queue.
@@ -340,7 +340,7 @@ extension StreamServer {
     for name in names {
       setBases([], of: name)
       systemStreams.remove(name)
-      report(.template(template.name.text, .forgotten(stream: name)))
+      if wantsDetails() { report(.template(template.name.text, .forgotten(stream: name))) }
     }
     template.withStreams { made in for name in names { made.remove(name) } }
     template.forgottenCount.add(UInt64(names.count), ordering: .relaxed)
@@ -348,8 +348,9 @@ extension StreamServer {
   }
 
   /// Sets the timer for the next stream whose time without use is over.
-  private func scheduleForgetting() {
-    let due = templates.all.compactMap { $0.withStreams { $0.nextDue } }.min()
+  /// - Parameter changed: the templates whose streams have changed; nil: all may have.
+  private func scheduleForgetting(of changed: [ServedTemplate]? = nil) {
+    let due = (changed ?? templates.all).compactMap { $0.withStreams { $0.nextDue } }.min()
     guard let due else { return }
     let maker = making.withLock { making -> (any StreamMaker)? in
       guard due < making?.timer ?? .max else { return nil }

@@ -71,6 +71,9 @@ extension Configuration.Template {
   /// Whether its streams differ in their names only.
   var copiesSample: Bool { !reading.memory.hasExpressions && variables.isEmpty }
 
+  /// Whether the rules of its streams are equal as well.
+  var sharesConfiguration: Bool { copiesSample && tokens.isEmpty && !sample.source.section.takesRequests }
+
   func copy(named name: String) -> Configuration.Stream {
     var stream = sample
     (stream.name, stream.template) = (name, self.name.text)
