@@ -45,7 +45,9 @@ class Server(http.server.BaseHTTPRequestHandler):
             "/inbox": (self.headers_have("Cookie", "session=kept"), '{"unread":3}\n'),
             "/board": (self.headers_have("Cookie", "session=fresh"), '{"card":1}\n{"card":2}\n'),
             "/login": (lambda: b"password=secret" in self.body, "welcome\n"),
-            "/v1/chat/completions": (lambda: json.loads(self.body)["stream"], self.tokens),
+            "/v1/chat/completions": (
+                lambda: json.loads(self.body)["stream"] and self.headers["Authorization"] == "Bearer key",
+                self.tokens),
             "/thoughts": (lambda: True, self.tokens),
             "/api/stream": (self.headers_have("Authorization", "Bearer token"), "".join(
                 f"data: {data}\n\n" for data in [
@@ -53,6 +55,9 @@ class Server(http.server.BaseHTTPRequestHandler):
                     state_changed("light.hall", "off"), state_changed("light.kitchen", "off")])),
         }
 
+    chunks = "".join(
+        f'data: {{"id":"1","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n'
+        for text in ("Hel", "lo")) + "data: [DONE]\n\n"
     tokens = 'data: {"token":"Hel"}\n\ndata: {"token":"lo"}\n\ndata: [DONE]\n\n'
 
     def headers_have(self, name, value):
@@ -61,6 +66,8 @@ class Server(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         is_admitted, text = self.responses[urllib.parse.urlsplit(self.path).path]
+        if b"messages" in self.body:
+            text = self.chunks
         self.send_response(200 if is_admitted() else 403)
         self.send_header("Content-Type", "text/event-stream" if text.startswith("data:") else "application/json")
         if self.path == "/login":
@@ -111,20 +118,34 @@ async def recipe_of_cookies_works(daemon):
 
 
 async def recipe_of_answers_works(daemon):
-    """the recipes for answers of language models work, without their [DONE]"""
+    """the recipes for answers of language models work: several readers, one that comes back, and the package openai as it is"""
     with served() as local:
-        [answer, thoughts] = blocks("The answer of a language model", "toml")
-        [command] = blocks("The answer of a language model", "sh")
-        start(daemon, local(answer + thoughts))
+        [answers, thoughts] = blocks("The answer of a language model", "toml")
+        [asked, called] = blocks("The answer of a language model", "sh")
+        [library] = blocks("The answer of a language model", "python")
+        start(daemon, local(answers + thoughts), credentials={"model": "key"})
         (daemon.folder / "question.json").write_text('{"stream":true}')
         path = f"{daemon.program.parent}:{os.environ['PATH']}"
-        done = await asyncio.to_thread(
-            subprocess.run, ["bash", "-euo", "pipefail", "-c", local(command)], cwd=daemon.folder, timeout=30,
-            capture_output=True, env={**os.environ, "PATH": path, "STREAMD_SOCKET": daemon.socket})
-        expect(done.returncode in (0, 23), f"{done}")  # curl cannot write what follows [DONE]
+
+        async def run(*command):
+            done = await asyncio.to_thread(
+                subprocess.run, command, cwd=daemon.folder, timeout=30, capture_output=True, text=True,
+                env={**os.environ, "PATH": path, "STREAMD_SOCKET": daemon.socket})
+            expect(done.returncode == 0, f"{done}")
+            return done.stdout
+
+        def here(text):
+            return local(text).replace("/run/streamd/streamd.sock", daemon.socket)
+
         wanted = [{"token": "Hel"}, {"token": "lo"}]
-        code, body = await curl(daemon, "http://streamd/streams/answer?as=ndjson&follow=0")
-        expect([json.loads(line) for line in body.splitlines()] == wanted, f"the answer is {code} {body}")
+        lines = "".join(f"{json.dumps(value, separators=(',', ':'))}\n" for value in wanted) + "[DONE]\n"
+        await run("bash", "-euo", "pipefail", "-c", here(asked))
+        for reader in ("first", "second", "again"):
+            expect((daemon.folder / reader).read_text() == lines, f"{reader} has read {(daemon.folder / reader).read_text()}")
+        events = await run("bash", "-euo", "pipefail", "-c", here(called))
+        expect(re.findall(r"^data: (.*)$", events, re.M)[:3] == lines.splitlines(), f"the answer is {events}")
+        printed = await run(sys.executable, "-c", here(library))
+        expect(printed == "Hello", f"openai has read {printed}")
         # The first request comes with the first subscriber.
         expect(await values(daemon, "thoughts", 2) == wanted, "the thoughts are others")
 
