@@ -1,6 +1,7 @@
 #include "toml.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
@@ -46,81 +47,55 @@ struct SyntaxError {
   unsigned line, column;
 };
 
-/// Writes the tree as JSON. toml++ has a JSON formatter, but it omits the lines, and converts dates to strings.
+/// Writes the tree; its form is described in toml.h.
 class Writer {
 public:
-  std::string json;
+  std::string tree;
 
   void node(const toml::node &node, unsigned line, size_t depth) {
     if (depth > deepest_nesting) {
       throw SyntaxError{"tables and arrays nest more than 32 deep", line, 0};
     }
-    json += "{\"line\":" + std::to_string(line) + ",";
+    number(static_cast<uint32_t>(line));
     node.visit([&](const auto &value) {
       using Value = std::remove_cv_t<std::remove_reference_t<decltype(value)>>;
       if constexpr (toml::is_table<Value>) {
-        table(value, depth);
+        tree += 't';
+        number(static_cast<uint32_t>(value.size()));
+        for (auto &&[key, member] : value) {
+          text(key.str());
+          this->node(member, key.source().begin.line, depth + 1);
+        }
       } else if constexpr (toml::is_array<Value>) {
-        array(value, depth);
+        tree += 'a';
+        number(static_cast<uint32_t>(value.size()));
+        for (const auto &element : value) { this->node(element, element.source().begin.line, depth + 1); }
       } else if constexpr (toml::is_string<Value>) {
-        json += "\"string\":";
-        string(value.get());
+        tree += 's';
+        text(value.get());
       } else if constexpr (toml::is_integer<Value>) {
-        json += "\"integer\":" + std::to_string(value.get());
+        tree += 'i';
+        number(static_cast<int64_t>(value.get()));
       } else if constexpr (toml::is_boolean<Value>) {
-        json += value.get() ? "\"boolean\":true" : "\"boolean\":false";
+        tree += 'b';
+        tree += static_cast<char>(value.get());
       } else {
-        std::ostringstream text;
-        text << value.get();
-        json += toml::is_floating_point<Value> ? "\"float\":" : "\"date\":";
-        string(text.str());
+        std::ostringstream shown;
+        shown << value.get();
+        tree += toml::is_floating_point<Value> ? 'f' : 'd';
+        text(shown.str());
       }
     });
-    json += '}';
   }
 
 private:
-  void table(const toml::table &table, size_t depth) {
-    json += "\"table\":{";
-    const char *separator = "";
-    for (auto &&[key, value] : table) {
-      json += separator;
-      string(key.str());
-      json += ':';
-      node(value, key.source().begin.line, depth + 1);
-      separator = ",";
-    }
-    json += '}';
+  template <typename Number> void number(Number value) {
+    tree.append(reinterpret_cast<const char *>(&value), sizeof value);
   }
 
-  void array(const toml::array &array, size_t depth) {
-    json += "\"array\":[";
-    const char *separator = "";
-    for (const auto &value : array) {
-      json += separator;
-      node(value, value.source().begin.line, depth + 1);
-      separator = ",";
-    }
-    json += ']';
-  }
-
-  void string(std::string_view text) {
-    static constexpr char digits[] = "0123456789abcdef";
-    json += '"';
-    for (char character : text) {
-      auto byte = static_cast<unsigned char>(character);
-      if (byte == '"' || byte == '\\') {
-        json += '\\';
-        json += character;
-      } else if (byte < 0x20) {
-        json += "\\u00";
-        json += digits[byte >> 4];
-        json += digits[byte & 15];
-      } else {
-        json += character;
-      }
-    }
-    json += '"';
+  void text(std::string_view text) {
+    number(static_cast<uint32_t>(text.size()));
+    tree += text;
   }
 };
 
@@ -190,7 +165,7 @@ unsigned breaking_line(std::string_view text) {
 }
 
 /// Parses and writes; every failure is thrown as an exception.
-std::string json_of(std::string_view text) {
+std::string tree_of(std::string_view text) {
   refuse_bottomless_keys(text);
   Writer writer;
   try {
@@ -198,7 +173,7 @@ std::string json_of(std::string_view text) {
   } catch (const BrokenAssumption &) {
     throw SyntaxError{"this is not TOML; a header is written [name]", breaking_line(text), 0};
   }
-  return std::move(writer.json);
+  return std::move(writer.tree);
 }
 
 char *copied(std::string_view text) noexcept {
@@ -210,7 +185,7 @@ char *copied(std::string_view text) noexcept {
   return copy;
 }
 
-toml_outcome success(std::string_view json) noexcept { return {copied(json), json.size(), nullptr, 0, 0}; }
+toml_outcome success(std::string_view tree) noexcept { return {copied(tree), tree.size(), nullptr, 0, 0}; }
 
 toml_outcome failure(std::string_view message, unsigned line, unsigned column) noexcept {
   return {nullptr, 0, copied(message), line, column};
@@ -228,7 +203,7 @@ std::string_view described(const toml::parse_error &error) noexcept {
 
 struct toml_outcome toml_read(const char *text, size_t length) {
   try {
-    return success(json_of(std::string_view(text, length)));
+    return success(tree_of(std::string_view(text, length)));
   } catch (const toml::parse_error &error) {
     return failure(described(error), error.source().begin.line, error.source().begin.column);
   } catch (const SyntaxError &mistake) {
@@ -239,6 +214,6 @@ struct toml_outcome toml_read(const char *text, size_t length) {
 }
 
 void toml_outcome_free(struct toml_outcome outcome) {
-  std::free(outcome.json);
+  std::free(outcome.tree);
   std::free(outcome.message);
 }

@@ -1,5 +1,4 @@
 import CToml
-import FoundationEssentials
 import StreamRuntime
 
 /// A value of any type in the file, and its line.
@@ -32,18 +31,15 @@ struct ConfigurationNode: Sendable {
   static func parse(_ text: [UInt8]) throws(ConfigurationError) -> ConfigurationNode {
     let outcome = unsafe text.withUnsafeBytes { unsafe toml_read($0.baseAddress, $0.count) }
     defer { unsafe toml_outcome_free(outcome) }
-    guard let json = unsafe outcome.json else {
+    guard let tree = unsafe outcome.tree else {
       let message = unsafe outcome.message.map { unsafe String(cString: $0) } ?? "out of memory"
       // A number that the parser quotes may be a secret without its quotation marks.
       let parts = message.split(separator: "'", omittingEmptySubsequences: false)
       let shown = parts.map { $0.count > 8 && $0.allSatisfy(\.isHexDigit) ? "…" : $0 }.joined(separator: "'")
       throw unsafe .init(line: Int(outcome.line), column: Int(outcome.column), text: shown.escapedForTerminal)
     }
-    do {
-      return try unsafe JSONDecoder().decode(Self.self, from: Data(bytes: json, count: outcome.json_length))
-    } catch {
-      throw .init(text: "\(error)")
-    }
+    var reader = unsafe TOMLTree(UnsafeRawBufferPointer(start: tree, count: outcome.tree_length))
+    return reader.node()
   }
 
   /// The value for the end of an error message: short, on one line.
@@ -75,29 +71,46 @@ extension ConfigurationNode: Equatable {
   static func == (one: Self, other: Self) -> Bool { one.value == other.value }
 }
 
-extension ConfigurationNode: Decodable {
-  /// The members of a node in the JSON that `toml_read` returns.
-  private enum Member: String, CodingKey {
-    case line, string, integer, float, boolean, date, array, table
+/// The tree that `toml_read` has returned; toml.h describes its form.
+@safe private struct TOMLTree {
+  private let bytes: UnsafeRawBufferPointer
+  private var offset = 0
+
+  init(_ bytes: UnsafeRawBufferPointer) { unsafe self.bytes = bytes }
+
+  mutating func node() -> ConfigurationNode {
+    let line = Int(number(UInt32.self))
+    let value: ConfigurationNode.Value =
+      switch number(UInt8.self) {
+      case UInt8(ascii: "s"): .string(text())
+      case UInt8(ascii: "i"): .integer(Int(number(Int64.self)))
+      case UInt8(ascii: "f"): .float(text())
+      case UInt8(ascii: "b"): .boolean(number(UInt8.self) != 0)
+      case UInt8(ascii: "d"): .date(text())
+      case UInt8(ascii: "a"): .array((0..<number(UInt32.self)).map { _ in node() })
+      default: .table(members())
+      }
+    return ConfigurationNode(line: line, value: value)
   }
 
-  init(from decoder: any Decoder) throws {
-    let members = try decoder.container(keyedBy: Member.self)
-    line = try members.decode(Int.self, forKey: .line)
-    if let text = try members.decodeIfPresent(String.self, forKey: .string) {
-      value = .string(text)
-    } else if let number = try members.decodeIfPresent(Int.self, forKey: .integer) {
-      value = .integer(number)
-    } else if let text = try members.decodeIfPresent(String.self, forKey: .float) {
-      value = .float(text)
-    } else if let flag = try members.decodeIfPresent(Bool.self, forKey: .boolean) {
-      value = .boolean(flag)
-    } else if let text = try members.decodeIfPresent(String.self, forKey: .date) {
-      value = .date(text)
-    } else if let nodes = try members.decodeIfPresent([ConfigurationNode].self, forKey: .array) {
-      value = .array(nodes)
-    } else {
-      value = .table(try members.decode([String: ConfigurationNode].self, forKey: .table))
+  private mutating func members() -> [String: ConfigurationNode] {
+    let count = Int(number(UInt32.self))
+    var members = [String: ConfigurationNode](minimumCapacity: count)
+    for _ in 0..<count {
+      let name = text()
+      members[name] = node()
     }
+    return members
+  }
+
+  private mutating func text() -> String {
+    let count = Int(number(UInt32.self))
+    defer { offset += count }
+    return unsafe String(decoding: bytes[offset..<offset + count], as: UTF8.self)
+  }
+
+  private mutating func number<Number: BitwiseCopyable>(_ type: Number.Type) -> Number {
+    defer { offset += MemoryLayout<Number>.size }
+    return unsafe bytes.loadUnaligned(fromByteOffset: offset, as: Number.self)
   }
 }
