@@ -32,7 +32,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   /// The counters of the last status line, and their time; nil: there was none, so that no rate is known.
   private var lastCounters: (eventsIn: UInt64, eventsOut: UInt64, at: UInt64)?
   /// The numbers in the last status line.
-  private var lastLoad = (streams: 0, subscribers: 0)
+  private var lastLoad = (streams: -1, subscribers: -1)
   private var lastFleet: FleetConnection?
   /// The report on the served configuration.
   private var report: ConfigurationReport
@@ -44,6 +44,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
   private var isStopping = false
   private var isLeaving = false
   private var handsOver = false
+  /// Whether the start is over: sums over all streams would only delay it.
+  private var isServing = false
 
   /// Maximum time to pass on the events that throttles hold, before a stop begins.
   private static let heldTime = Duration.seconds(1)
@@ -124,7 +126,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       logControl.settle(within: .seconds(1))
       self.logControl = logControl
     }
-    manager.notify(.ready, .status(status()))
+    manager.notify(.ready)
     // No later step can fail where another process would succeed. So far, no connection was read or written.
     if let connections {
       manager.flush(within: .seconds(1))
@@ -133,6 +135,8 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
     server.finishRestore()
     fleet?.start()
     reload = makeReload(to: streams)
+    isServing = true
+    watchLoad()
     loop.run()
     streams.close(within: Self.diskTime)
     journal.write(.stop, .info, "streamd has stopped")
@@ -226,12 +230,12 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       }
     }
     tick(every: period ?? Self.statusPeriod)
-    if manager.isPresent { watchLoad() }
   }
 
-  /// Updates the status only on a change, because the manager announces each update on the bus. With very many streams,
-  /// that takes a twentieth of a processor at most.
+  /// Updates the status, from the start on, only on a change, because the manager announces each update on the bus. With
+  /// very many streams, that takes a twentieth of a processor at most.
   private func watchLoad() {
+    guard manager.isPresent else { return }
     let start = EventLoop.monotonicNow()
     if !isStopping, server.load != lastLoad || server.fleetConnection != lastFleet { manager.notify(.status(status())) }
     let spent = Duration.nanoseconds(EventLoop.monotonicNow() - start)
@@ -243,7 +247,7 @@ final class Daemon: @unchecked Sendable {  // confined to the main thread
       journal.write(
         .progressLate, .warning, "\(late.count) of the event loops have not responded for \(period.inUnits)")
     }
-    if !isStopping { manager.notify(.status(status())) }
+    if isServing, !isStopping { manager.notify(.status(status())) }
     MemoryReturn.trim(above: Self.cachedBytes)
     _ = loop.schedule(after: period) { [self] in tick(every: period) }
   }
