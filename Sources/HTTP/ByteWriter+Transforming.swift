@@ -28,6 +28,11 @@ extension ByteWriter {
 
   private static let lineStart = "\ndata: "
 
+  /// Appends text. What is not valid UTF-8 is replaced as in a JSON string.
+  mutating func append(text bytes: Span<UInt8>, from start: Int, reserving reserve: Int) -> Int {
+    append(line: bytes, start..<bytes.count, reserving: reserve)
+  }
+
   /// Appends a part of a line. A character that continues after the part is appended whole, or not at all.
   private mutating func append(line bytes: Span<UInt8>, _ range: Range<Int>, reserving reserve: Int) -> Int {
     var index = range.lowerBound

@@ -35,11 +35,13 @@ public struct EventEncoding: Equatable, Sendable {
     /// The bytes of the events. A JSON or text event ends with a line feed, which is added if the event has none.
     /// Binary events have no separators.
     case raw
+    /// A message of a WebSocket for each event: text for JSON and text, otherwise binary.
+    case message
   }
 
   /// The kind of a stream's events.
   public enum Content: UInt8, Sendable, CaseIterable {
-    /// JSON texts. The caller writes any other event with ``EventEncoding/ofOther``.
+    /// JSON texts. The caller writes any other event with ``EventEncoding/ofOther``, if ``EventEncoding/required`` says so.
     case json
     /// Text in UTF-8. In an envelope, the caller writes any other event with ``EventEncoding/ofOther``.
     case text
@@ -49,7 +51,8 @@ public struct EventEncoding: Equatable, Sendable {
 
   /// The format of the response.
   public let format: Format
-  /// The kind of the events, as far as it matters: always text for server-sent events, always binary for raw ones.
+  /// The kind of the events, as far as it matters: JSON is text in server-sent events, raw events, and messages without an
+  /// envelope.
   public let content: Content
   /// Whether an event is only what an upstream has sent, and the response ends as that of the upstream.
   public var isRelayed: Bool { format == .serverSentEvents && hasEnvelope }
@@ -66,8 +69,10 @@ public struct EventEncoding: Equatable, Sendable {
       (.jsonSequence, .text, false), (.jsonSequence, .binary, false):
       return nil
     case (.serverSentEvents, _, _): self.init(format, .text, envelope: false)
-    case (.raw, _, false): self.init(format, content == .binary ? .binary : .text, envelope: false)
-    case (.ndjson, _, _), (.jsonSequence, _, _): self.init(format, content, envelope: hasEnvelope)
+    case (.raw, _, false), (.message, _, false):
+      self.init(format, content == .binary ? .binary : .text, envelope: false)
+    case (.ndjson, _, _), (.jsonSequence, _, _), (.message, _, true):
+      self.init(format, content, envelope: hasEnvelope)
     }
   }
 
@@ -153,7 +158,7 @@ public struct EventEncoding: Equatable, Sendable {
     {
       return data.count
     }
-    if offset == 0, data.count <= Self.smallByteCount, format != .raw, !hasNames,
+    if offset == 0, data.count <= Self.smallByteCount, format != .raw, format != .message, !hasNames,
       writer.room >= Self.sufficientRoom(for: head) + Self.largestExpansion * data.count
         + Chunk.maximumOverheadByteCount
     {
@@ -164,17 +169,47 @@ public struct EventEncoding: Equatable, Sendable {
       }
       return data.count
     }
-    var counter = ByteWriter(countingUpTo: writer.room - Chunk.maximumOverheadByteCount)
+    guard
+      let (next, byteCount) = writeCounted(
+        head, data, from: offset, overhead: Chunk.maximumOverheadByteCount, to: &writer,
+        { byteCount, _, writer in
+          // A chunk without data would end the body.
+          if byteCount > 0 { Chunk.writeHeader(byteCount: byteCount, to: &writer) }
+        })
+    else { return nil }
+    if byteCount > 0 { Chunk.writeEnd(to: &writer) }
+    return next
+  }
+
+  /// Writes an event, or the next part of it, as one frame of its message. Parameters and result are those of
+  /// ``write(_:_:from:to:)``; a frame takes ``WebSocketFrame/maximumHeaderByteCount`` bytes more. A character may be divided
+  /// between two frames of JSON.
+  public func writeFrame(
+    _ head: EventHead, _ data: Span<UInt8>, from offset: Int = 0, to writer: inout ByteWriter
+  ) -> Int? {
+    let overhead = WebSocketFrame.maximumHeaderByteCount
+    return writeCounted(head, data, from: offset, overhead: overhead, to: &writer) { byteCount, isLast, writer in
+      let opcode: WebSocketFrame.Opcode =
+        offset > 0 ? .continuation : hasEnvelope || content != .binary ? .text : .binary
+      WebSocketFrame.writeHeader(opcode, isLast: isLast, byteCount: byteCount, to: &writer)
+    }?.next
+  }
+
+  /// Writes an event, or the next part of it, after a header with its size.
+  /// - Parameter overhead: the bytes of the header and of what the caller adds behind the event.
+  @inline(__always) private func writeCounted(
+    _ head: EventHead, _ data: Span<UInt8>, from offset: Int, overhead: Int, to writer: inout ByteWriter,
+    _ writeHeader: (_ byteCount: Int, _ isLast: Bool, inout ByteWriter) -> Void
+  ) -> (next: Int, byteCount: Int)? {
+    var counter = ByteWriter(countingUpTo: writer.room - overhead)
     guard let next = write(head, data, from: offset, to: &counter) else { return nil }
-    guard counter.count > 0 else { return next }  // a chunk without data would end the body
-    Chunk.writeHeader(byteCount: counter.count, to: &writer)
+    writeHeader(counter.count, next == data.count, &writer)
     // A part that does not end the event has left the suffix's bytes free.
     let end = writer.limit(to: counter.count + (next == data.count ? 0 : suffix(of: data).utf8.count))
     let written = write(head, data, from: offset, to: &writer)
     precondition(written == next, "\(next) bytes were counted, but \(written ?? -1) written")
     writer.restore(end: end)
-    Chunk.writeEnd(to: &writer)
-    return next
+    return (next, counter.count)
   }
 
   /// Writes the chunk of a server-sent event that has an id, no name, and one line of data: nearly every event. Its
@@ -216,11 +251,15 @@ public struct EventEncoding: Equatable, Sendable {
       event.name = "caught-up"
       writePrefix(event, to: &writer)
     case .jsonSequence: writer.append(0x1e)
-    case .ndjson: break
+    case .ndjson, .message: break
     }
     writer.append("{")
     writeMembers(head, to: &writer)
-    writer.append(format == .serverSentEvents ? "\"}\n\n" : "\",\"caught_up\":true}\n")
+    switch format {
+    case .serverSentEvents: writer.append("\"}\n\n")
+    case .message: writer.append("\",\"caught_up\":true}")
+    case .ndjson, .jsonSequence, .raw: writer.append("\",\"caught_up\":true}\n")
+    }
   }
 
   /// The digit for the lowest four bits.
@@ -273,7 +312,8 @@ public struct EventEncoding: Equatable, Sendable {
       writer.append(0x1e)
       writeEnvelope(head, to: &writer)
     case .ndjson: writeEnvelope(head, to: &writer)
-    case .raw: break
+    case .message where hasEnvelope: writeEnvelope(head, to: &writer)
+    case .raw, .message: break
     }
   }
 
@@ -337,13 +377,15 @@ public struct EventEncoding: Equatable, Sendable {
   private func suffix(of data: Span<UInt8>) -> String {
     switch (format, hasEnvelope, content) {
     case (.serverSentEvents, _, _): "\n\n"
-    case (.raw, _, .binary): ""
+    case (.raw, _, .binary), (.message, false, _): ""
     case (.raw, _, _): !data.isEmpty && data[data.count - 1] == .lineFeed ? "" : "\n"
     case (.ndjson, false, .text), (.jsonSequence, false, .text): "\"\n"
     case (.ndjson, false, _), (.jsonSequence, false, _): "\n"
     case (.ndjson, true, .json), (.jsonSequence, true, .json): "}\n"
     case (.ndjson, true, .text), (.jsonSequence, true, .text), (.ndjson, true, .binary), (.jsonSequence, true, .binary):
       "\"}\n"
+    case (.message, true, .json): "}"
+    case (.message, true, .text), (.message, true, .binary): "\"}"
     }
   }
 
@@ -357,11 +399,12 @@ public struct EventEncoding: Equatable, Sendable {
     // RS starts a text, and is not valid within one.
     case (.jsonSequence, .json):
       return writer.append(replacing: 0x1e, 0x1e, in: data, from: offset, reserving: reserve)
-    case (.ndjson, .text), (.jsonSequence, .text):
+    case (.message, .text) where !hasEnvelope: return writer.append(text: data, from: offset, reserving: reserve)
+    case (.ndjson, .text), (.jsonSequence, .text), (.message, .text):
       return writer.append(jsonString: data, from: offset, reserving: reserve)
-    case (.ndjson, .binary), (.jsonSequence, .binary):
+    case (.message, .binary) where hasEnvelope, (.ndjson, .binary), (.jsonSequence, .binary):
       return writer.append(base64: data, from: offset, reserving: reserve)
-    case (.raw, _):
+    case (.raw, _), (.message, .json), (.message, .binary):
       let end = offset + min(data.count - offset, writer.room - reserve)
       writer.append(data.extracting(offset..<end))
       return end

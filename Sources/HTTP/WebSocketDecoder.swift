@@ -5,12 +5,21 @@
 public struct WebSocketDecoder: Equatable, Sendable {
   /// The role of the other end.
   public enum Peer: Equatable, Sendable {
-    /// Its frames are masked. Only binary messages are accepted, and no extensions.
-    case client
+    /// Its frames are masked. No extensions are accepted.
+    case client(Messages = .binary)
     /// Its frames are not masked. Text is accepted as well.
     /// - compresses: whether messages may be compressed. Those are not limited here: the caller limits what it inflates, and
     ///   takes the bytes of the message out of its buffer after each step.
     case server(compresses: Bool)
+  }
+
+  /// The messages that a server accepts.
+  public enum Messages: Equatable, Sendable {
+    case binary
+    /// Text, which is not examined here, as well.
+    case any
+    /// None: control frames alone.
+    case refused
   }
 
   /// What ``next(in:from:message:)`` found.
@@ -46,6 +55,8 @@ public struct WebSocketDecoder: Equatable, Sendable {
     package var mask: UInt32 = 0
     /// Whether the current frame is the message's last one.
     package var isLastFrame = false
+    /// Whether the message is text.
+    package var isText = false
 
     package init() {}
   }
@@ -78,28 +89,33 @@ public struct WebSocketDecoder: Equatable, Sendable {
 
   /// Starts after the handshake.
   /// - Parameter maximumMessageByteCount: beyond it 1009, before any byte of the frame is buffered.
-  public init(maximumMessageByteCount: Int, peer: Peer = .client) {
+  public init(maximumMessageByteCount: Int, peer: Peer = .client()) {
     self.maximumMessageByteCount = maximumMessageByteCount
     self.peer = peer
   }
 
   /// Continues with a state from ``saved``, which may have been damaged.
-  /// - Parameter messageByteCount: the size of the incomplete message.
+  /// - Parameters:
+  ///   - messages: those of the peer, a client.
+  ///   - messageByteCount: the size of the incomplete message.
   /// - Returns: nil for a state that no decoder can have, and for a message that exceeds the maximum.
-  package init?(maximumMessageByteCount: Int, restoring saved: Saved, messageByteCount: Int) {
+  package init?(
+    maximumMessageByteCount: Int, _ messages: Messages = .binary, restoring saved: Saved, messageByteCount: Int
+  ) {
     guard let phase = Phase(rawValue: saved.phase), phase != .idle || messageByteCount == 0,
       (phase == .frame) == (saved.byteCountLeft > 0), messageByteCount <= maximumMessageByteCount,
-      saved.byteCountLeft <= maximumMessageByteCount - messageByteCount
+      saved.byteCountLeft <= maximumMessageByteCount - messageByteCount, messages != .refused || phase == .idle
     else { return nil }
-    self.init(maximumMessageByteCount: maximumMessageByteCount)
+    self.init(maximumMessageByteCount: maximumMessageByteCount, peer: .client(messages))
     (self.phase, byteCountLeft, mask, isLastFrame) = (phase, saved.byteCountLeft, saved.mask, saved.isLastFrame)
+    isText = saved.isText
   }
 
   /// The state between two inputs.
   package var saved: Saved {
     var saved = Saved()
-    (saved.phase, saved.byteCountLeft, saved.mask, saved.isLastFrame) = (
-      phase.rawValue, byteCountLeft, mask, isLastFrame
+    (saved.phase, saved.byteCountLeft, saved.mask, saved.isLastFrame, saved.isText) = (
+      phase.rawValue, byteCountLeft, mask, isLastFrame, isText
     )
     return saved
   }
@@ -158,6 +174,9 @@ public struct WebSocketDecoder: Equatable, Sendable {
     }
   }
 
+  /// The messages that the peer may send as a client; nil: it is a server.
+  private var clientMessages: Messages? { if case .client(let messages) = peer { messages } else { nil } }
+
   /// Reads a frame's header, but only once it is complete.
   private func readHeader(_ bytes: Span<UInt8>, at offset: Int) throws(Violation) -> Header? {
     guard bytes.count - offset >= 2 else { return nil }
@@ -166,22 +185,26 @@ public struct WebSocketDecoder: Equatable, Sendable {
     guard first & 0x30 == 0, !isCompressed || peer == .server(compresses: true) && (1...2).contains(first & 0x0f) else {
       throw Violation(code: 1002, reason: "a reserved bit is set")
     }
-    guard first & 0x0f != 1 || peer != .client else {
+    let messages = clientMessages
+    guard first & 0x0f != 1 || messages != .binary else {
       throw Violation(code: 1003, reason: "only binary messages are accepted")
     }
     guard let opcode = WebSocketFrame.Opcode(rawValue: first & 0x0f) else {
       throw Violation(code: 1002, reason: "the opcode is reserved")
     }
-    guard (second & 0x80 != 0) == (peer == .client) else {
+    guard (second & 0x80 != 0) == (messages != nil) else {
       throw Violation(
-        code: 1002, reason: peer == .client ? "a frame of the client is not masked" : "a frame of the server is masked")
+        code: 1002, reason: messages != nil ? "a frame of the client is not masked" : "a frame of the server is masked")
+    }
+    guard opcode.isControl || messages != .refused else {
+      throw Violation(code: 1008, reason: "a message without publish=1, which opens a WebSocket that publishes")
     }
     let (length, isLast) = (second & 0x7f, first & 0x80 != 0)
     guard !opcode.isControl || (isLast && length <= 125) else {
       throw Violation(code: 1002, reason: "a control frame is fragmented or longer than 125 bytes")
     }
     let lengthByteCount = length < 126 ? 0 : length == 126 ? 2 : 8
-    let maskByteCount = peer == .client ? 4 : 0
+    let maskByteCount = messages != nil ? 4 : 0
     guard bytes.count - offset >= 2 + lengthByteCount + maskByteCount else { return nil }
     var byteCount: UInt64 = 0
     for index in 0..<lengthByteCount { byteCount = byteCount << 8 | UInt64(bytes[offset + 2 + index]) }

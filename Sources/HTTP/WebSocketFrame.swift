@@ -1,4 +1,4 @@
-/// Writes the frames of a WebSocket: never fragmented, and unmasked, as a server sends them. Source: RFC 6455, section 5.2.
+/// Writes the frames of a WebSocket, unmasked, as a server sends them. Source: RFC 6455, section 5.2.
 public enum WebSocketFrame {
   enum Opcode: UInt8 {
     case continuation = 0
@@ -27,9 +27,11 @@ public enum WebSocketFrame {
     writeHeader(.binary, byteCount: byteCount, to: &writer)
   }
 
-  private static func writeHeader(_ opcode: Opcode, byteCount: Int, to writer: inout ByteWriter) {
+  /// Writes the header of a frame.
+  /// - Parameter isLast: whether it is the only frame of its message, or the last one.
+  static func writeHeader(_ opcode: Opcode, isLast: Bool = true, byteCount: Int, to writer: inout ByteWriter) {
     let lengthByteCount = headerByteCount(messageByteCount: byteCount) - 2
-    writer.append(0x80 | opcode.rawValue)
+    writer.append((isLast ? 0x80 : 0) | opcode.rawValue)
     writer.append(lengthByteCount == 0 ? UInt8(byteCount) : lengthByteCount == 2 ? 126 : 127)
     for index in 0..<lengthByteCount {
       writer.append(UInt8(truncatingIfNeeded: byteCount >> (8 * (lengthByteCount - 1 - index))))
@@ -40,11 +42,17 @@ public enum WebSocketFrame {
   /// - Parameter bytes: valid UTF-8.
   public static func text(_ bytes: [UInt8]) -> [UInt8] {
     var frame: [UInt8] = []
-    ByteWriter.append(to: &frame) { writer in
-      writeHeader(.text, byteCount: bytes.count, to: &writer)
-      writer.append(bytes.span)
-    }
+    ByteWriter.append(to: &frame) { writer in writeText(to: &writer) { $0.append(bytes.span) } }
     return frame
+  }
+
+  /// Writes a text message.
+  /// - Parameter write: writes its text, which is valid UTF-8; it is called twice, and the first call only counts.
+  public static func writeText(to writer: inout ByteWriter, _ write: (inout ByteWriter) -> Void) {
+    var counter = ByteWriter()
+    write(&counter)
+    writeHeader(.text, byteCount: counter.count, to: &writer)
+    write(&writer)
   }
 
   /// Returns a frame of this type as a client sends it.

@@ -37,10 +37,30 @@ import Testing
       guard let offset else { return nil }
       #expect(offset > start || data.isEmpty)
     } while offset != data.count
+    checkFrames(encoding, head, data, room: room, plain)
     let head = request("Transfer-Encoding: chunked", line: "POST / HTTP/1.1").utf8
     let found = readRequests(head + chunks + Chunk.last.utf8, checkingSplits: false)
     #expect(found.dropFirst() == (plain.isEmpty ? [.end] : [.body(plain), .end]))
     return plain
+  }
+
+  /// The event as the frames of one message.
+  private func checkFrames(
+    _ encoding: EventEncoding, _ head: EventHead, _ data: [UInt8], room: Int, _ plain: [UInt8]
+  ) {
+    let overhead = WebSocketFrame.maximumHeaderByteCount
+    var (message, offset, count) = ([UInt8](), 0, 0)
+    repeat {
+      var next: Int?
+      let frame = written(room: room + overhead) { next = encoding.writeFrame(head, data.span, from: offset, to: &$0) }
+      guard let next else { return #expect(Bool(false), "a frame has no room") }
+      let (isFirst, isLast) = (count == 0, next == data.count)
+      let kind: UInt8 = encoding.hasEnvelope || encoding.content != .binary ? 1 : 2
+      #expect(frame[0] == (isLast ? 0x80 : 0) | (isFirst ? kind : 0))
+      message += frame.dropFirst(frame[1] < 126 ? 2 : frame[1] == 126 ? 4 : 10)
+      (offset, count) = (next, count + 1)
+    } while offset < data.count
+    #expect(message == plain)
   }
 
   private func text(_ encoding: EventEncoding, _ head: EventHead, _ data: String) -> String {
@@ -237,5 +257,24 @@ import Testing
   @Test func partsOfAnEventStreamThatAreNoEventsAreComplete() {
     #expect(ServerSentEvents.comment == ":\n\n")
     #expect(ServerSentEvents.retry(milliseconds: 2000) == "retry: 2000\n\n")
+  }
+
+  @Test func aMessageIsTheEventOrItsEnvelopeWithoutALineEnd() {
+    let head = EventHead(id: 41, microsecondsSinceEpoch: 1_767_323_045_678_901)
+    let start = #"{"id":41,"time":"2026-01-02T03:04:05.678901Z","#
+    for (content, hasEnvelope, data, form) in [
+      (.json, false, "{\r\n}", "{\r\n}"), (.text, false, "a\n€", "a\n€"), (.json, false, "", ""),
+      (.json, true, "{\n}", start + "\"data\":{\n}}"), (.text, true, "a\n", start + #""data":"a\n"}"#),
+      (.binary, true, "abcd", start + #""data_base64":"YWJjZA=="}"#), (.binary, false, "abcd", "abcd"),
+    ] as [(EventEncoding.Content, Bool, String, String)] {
+      #expect(text(encoding(.message, content, hasEnvelope: hasEnvelope), head, data) == form)
+    }
+    let broken = encoded(encoding(.message, .json), head, [0x61, 0xC3, 0x62, 0xE2, 0x82])
+    #expect(broken == Array("a\u{FFFD}b\u{FFFD}".utf8))
+    #expect(encoded(encoding(.message, .binary), head, [0xFF, 0]) == [0xFF, 0])
+    var marker = written { encoding(.message, .json, hasEnvelope: true).writeMarker(head, to: &$0) }
+    #expect(String(decoding: marker, as: UTF8.self) == String(start.dropLast()) + #","caught_up":true}"#)
+    marker = written { WebSocketFrame.writeText(to: &$0) { $0.append("é") } }
+    #expect(marker == WebSocketFrame.text(Array("é".utf8)) && marker == [0x81, 2, 0xC3, 0xA9])
   }
 }

@@ -5,6 +5,7 @@ import Testing
 @Suite struct WebSocketTests {
   enum Found: Equatable {
     case message([UInt8])
+    case text([UInt8])
     case ping([UInt8])
     case pong
     case close(UInt16?)
@@ -23,9 +24,11 @@ import Testing
   }
 
   /// What a server reads; the decoder is saved and restored after each chunk.
-  private func read(_ chunks: [ArraySlice<UInt8>], limit: Int) -> [Found] {
+  private func read(
+    _ chunks: [ArraySlice<UInt8>], limit: Int, _ messages: WebSocketDecoder.Messages
+  ) -> [Found] {
     var (decoder, message, unread, found) = (
-      WebSocketDecoder(maximumMessageByteCount: limit), [UInt8](), [UInt8](), [Found]()
+      WebSocketDecoder(maximumMessageByteCount: limit, peer: .client(messages)), [UInt8](), [UInt8](), [Found]()
     )
     do throws(WebSocketDecoder.Violation) {
       for chunk in chunks {
@@ -38,7 +41,7 @@ import Testing
           switch step {
           case .needsBytes: isWaiting = true
           case .message:
-            found.append(.message(message))
+            found.append(decoder.isText ? .text(message) : .message(message))
             message = []
           case .ping(let payload): found.append(.ping(payload))
           case .pong: found.append(.pong)
@@ -47,7 +50,7 @@ import Testing
         }
         #expect(unread.count < 132)
         let restored = WebSocketDecoder(
-          maximumMessageByteCount: limit, restoring: decoder.saved, messageByteCount: message.count)
+          maximumMessageByteCount: limit, messages, restoring: decoder.saved, messageByteCount: message.count)
         guard let restored, restored == decoder else { preconditionFailure("\(decoder.saved) is not restored") }
         decoder = restored
       }
@@ -55,11 +58,13 @@ import Testing
     return found
   }
 
-  private func read(_ bytes: [UInt8], limit: Int = 1 << 20) -> [Found] {
-    let whole = read([bytes[...]], limit: limit)
-    #expect(read(bytes.indices.map { bytes[$0...$0] }, limit: limit) == whole)
+  private func read(
+    _ bytes: [UInt8], limit: Int = 1 << 20, _ messages: WebSocketDecoder.Messages = .binary
+  ) -> [Found] {
+    let whole = read([bytes[...]], limit: limit, messages)
+    #expect(read(bytes.indices.map { bytes[$0...$0] }, limit: limit, messages) == whole)
     for split in bytes.indices where bytes.count < 1000 {
-      #expect(read([bytes[..<split], bytes[split...]], limit: limit) == whole)
+      #expect(read([bytes[..<split], bytes[split...]], limit: limit, messages) == whole)
     }
     return whole
   }
@@ -90,6 +95,25 @@ import Testing
     #expect(read(frame(2, [1], lengthByteCount: 2)) == [.violation(1002)])
     #expect(read(frame(2, [UInt8](repeating: 0, count: 126), lengthByteCount: 8)) == [.violation(1002)])
     #expect(read([0x82, 0xff] + [UInt8](repeating: 0xff, count: 12)) == [.violation(1002)])
+  }
+
+  @Test func aServerThatTakesTextTakesBinaryToo() {
+    let bytes =
+      frame(1, [0xC3], isLast: false) + frame(9, []) + frame(0, [0xA9]) + frame(2, [0xFF]) + frame(1, [])
+    #expect(read(bytes, .any) == [.ping([]), .text([0xC3, 0xA9]), .message([0xFF]), .text([])])
+  }
+
+  @Test func aServerThatTakesNoMessagesTakesControlFrames() {
+    let control = frame(9, [1]) + frame(10, []) + frame(8, [3, 232])
+    #expect(read(control, limit: 0, .refused) == [.ping([1]), .pong, .close(1000)])
+    for opcode: UInt8 in [0, 1, 2] {
+      #expect(read(frame(9, []) + frame(opcode, [1]), limit: 0, .refused) == [.ping([]), .violation(1008)])
+      #expect(read([opcode, 0x80], limit: 0, .refused) == [.violation(1008)])
+    }
+    #expect(read([0x82, 0x00], limit: 0, .refused) == [.violation(1002)])
+    var saved = WebSocketDecoder.Saved()
+    saved.phase = 2
+    #expect(WebSocketDecoder(maximumMessageByteCount: 0, .refused, restoring: saved, messageByteCount: 0) == nil)
   }
 
   @Test func messageIsLimitedBeforeItArrives() {

@@ -1,4 +1,4 @@
-"""Checks of docs/HTTP.md with clients that know nothing of streamd: curl, httpx-sse, sseclient-py, websockets with rsocket,
+"""Checks of docs/HTTP.md with clients that know nothing of streamd: curl, httpx-sse, sseclient-py, websockets, also with rsocket in them,
 nginx, and bytes that are no correct request. Each check has a daemon of its own."""
 
 import asyncio
@@ -261,6 +261,41 @@ async def rsocket_runs_in_a_websocket(daemon):
             expect(closed.rcvd is not None and closed.rcvd.code == 1003, f"{closed}")
 
 
+async def a_websocket_carries_events_and_values(daemon):
+    """websockets: events as messages, envelopes, large ones, values and what is refused, a refused handshake, and the stop"""
+    def connect(target, **options):
+        return websockets.unix_connect(daemon.socket, f"ws://localhost/streams/{target}", max_size=None, **options)
+
+    async with connect("count") as socket:
+        ticks = [json.loads(message)["tick"] async for message in socket]
+        expect(len(ticks) == 5 and socket.close_code == 1000, f"{ticks} {socket.close_code} {socket.close_reason}")
+    async with connect("page?count=1") as socket:
+        expect(await socket.recv() == Web.PAGE, "another page")
+    async with connect("ticks,count?ids=1") as socket:
+        streams = {json.loads(await socket.recv())["stream"] for _ in range(12)}
+        expect(streams == {"ticks", "count"}, f"{streams}")
+        await (await socket.ping())
+    try:
+        async with connect("nothing"):
+            expect(False, "a stream that does not exist is open")
+    except websockets.InvalidStatus as refusal:
+        expect(refusal.response.status_code == 404, f"{refusal}")
+    async with connect("quotes?publish=1") as socket:
+        await socket.send(['{"symbol":', '"A"}'])
+        expect(json.loads(await socket.recv()) == {"accepted": 1}, "no confirmation")
+        await socket.send("")
+        refused = json.loads(await socket.recv())
+        expect((refused["reason"], refused["value"]) == ("invalid-request", 2), f"{refused}")
+    async with connect("quotes") as socket, connect("notes?publish=1") as publisher:
+        expect(await socket.recv() == '{"symbol":"A"}', "another value")
+        await socket.send("a message")
+        await socket.wait_closed()
+        expect(socket.close_code == 1008, f"{socket.close_code} {socket.close_reason}")
+        daemon.ask_to_stop()
+        await publisher.wait_closed()
+        expect(publisher.close_code == 1001, f"{publisher.close_code} {publisher.close_reason}")
+
+
 async def a_buffering_proxy_passes_events_on(daemon):
     """nginx with its default buffering, which asks in HTTP/1.0: events arrive as they come, values are published"""
     proxy = str(daemon.folder / "web.sock")
@@ -364,6 +399,7 @@ CHECKS = [
     a_half_closed_peer_is_answered,
     event_streams_are_read_by_libraries,
     rsocket_runs_in_a_websocket,
+    a_websocket_carries_events_and_values,
     a_buffering_proxy_passes_events_on,
     ambiguous_requests_are_refused,
     garbage_costs_nobody_else,

@@ -464,7 +464,7 @@ final class Connection: EventLoop.Handler {
   private func restoredSpeaker(_ saved: SavedConnection) -> Speaker? {
     guard saved.http == nil else { return HTTPSpeaker(self) }
     let machine = ConnectionMachine(restoring: saved.machine, limits: worker.limits.ofConnection)
-    if let webSocket = saved.webSocket { return WebSocketSpeaker(self, machine: machine, saved: webSocket) }
+    if let webSocket = saved.webSocket { return RSocketWebSocket(self, machine: machine, saved: webSocket) }
     let hasBegun = machine.isOpen || machine.partialByteCount(perRequest: 1) > 0 || machine.outputByteCount > 0
     return hasBegun || !saved.unsent.isEmpty ? RSocketSpeaker(self, machine: machine) : nil
   }

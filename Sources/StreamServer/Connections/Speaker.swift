@@ -22,6 +22,9 @@ class Speaker {
   /// The protocol's name in `$clients`. A client that has sent nothing counts as one of RSocket.
   var protocolName: String { "rsocket" }
 
+  /// Whether the input is the frames of a WebSocket.
+  var isWebSocket: Bool { false }
+
   /// The streams that the client publishes to.
   var publishedStreams: [String] { [] }
 

@@ -13,7 +13,7 @@ struct EventFormat: Equatable {
     case rsocket
     /// PAYLOAD frames, each in a binary message.
     case webSocket
-    /// A part of a response's body.
+    /// A part of a response's body, or a message of a WebSocket.
     case body(EventEncoding, BodyCoding)
     /// No bytes: the connection is notified of the first event, and makes the answer itself.
     case notice
@@ -23,7 +23,7 @@ struct EventFormat: Equatable {
     var isNotice: Bool { self == .notice }
   }
 
-  /// The division of a streaming response's body.
+  /// The division of a streaming response's body. An event is a message of a WebSocket if its encoding says so.
   struct BodyCoding: Equatable {
     /// Whether each event is a chunk; otherwise the connection's end is the end of the body.
     var isChunked: Bool
@@ -31,10 +31,13 @@ struct EventFormat: Equatable {
     var isNamed: Bool
   }
 
-  /// In formats of responses: 0x80, chunked 0x40, named 0x20, envelope 0x10, content (2 bits), format (2 bits).
-  /// Otherwise the place in `frameEncodings`.
+  /// In formats of responses: 0x80, chunked 0x40, named 0x20, envelope 0x10, content (2 bits), format (2 bits); in those of
+  /// messages `messageCode`, and the content in the lowest 2 bits. Otherwise the place in `frameEncodings`.
   private let code: UInt8
   private let flags: UInt8
+
+  /// In the place of the content.
+  private static let messageCode: UInt8 = 0x0C
 
   private static let frameEncodings: [Encoding] = [.rsocket, .webSocket, .notice, .map]
 
@@ -55,7 +58,8 @@ struct EventFormat: Equatable {
     case .body(let encoding, let coding):
       code =
         0x80 | (coding.isChunked ? 0x40 : 0) | (coding.isNamed ? 0x20 : 0) | (encoding.hasEnvelope ? 0x10 : 0)
-        | encoding.content.rawValue << 2 | encoding.format.rawValue
+        | (encoding.format == .message
+          ? Self.messageCode | encoding.content.rawValue : encoding.content.rawValue << 2 | encoding.format.rawValue)
     }
   }
 
@@ -85,7 +89,7 @@ struct EventFormat: Equatable {
   var hasName: Bool { flags & 16 != 0 }
   /// Whether each event has its id and time and nothing else.
   var isPlain: Bool { flags == 1 }
-  /// Whether events are part of a response, whose credit is the space in the socket.
+  /// Whether events are part of a response or messages of a WebSocket, whose credit is the space in the socket.
   var isBody: Bool { code & 0x80 != 0 }
   var isNamed: Bool { code & 0xA0 == 0xA0 }
   var isNotice: Bool { code == 2 }
@@ -99,8 +103,9 @@ struct EventFormat: Equatable {
   static let encodingCount = 256
 
   private var body: EventEncoding? {
-    guard isBody, let format = EventEncoding.Format(rawValue: code & 3),
-      let content = EventEncoding.Content(rawValue: code >> 2 & 3)
+    let isMessage = code & Self.messageCode == Self.messageCode
+    guard isBody, let format = isMessage ? .message : EventEncoding.Format(rawValue: code & 3),
+      let content = EventEncoding.Content(rawValue: (isMessage ? code : code >> 2) & 3)
     else { return nil }
     if format == .serverSentEvents, code & 0x10 != 0 { return content == .json ? .relayedWithNames : .relayed }
     return EventEncoding(format, content, hasEnvelope: code & 0x10 != 0)
@@ -225,15 +230,9 @@ struct EventWriter {
       var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(start: piece, count: Self.maximumPieceBytes))
       if body.format == .serverSentEvents {
         head.position = "\(label?.before ?? "")\(position)\(label?.after ?? "")"
-        if before.gap != .none { Self.write(before.gap, label, coding, to: &writer) }
       }
-      if coding.isChunked {
-        var counter = ByteWriter()
-        body.writeMarker(head, to: &counter)
-        Chunk.writeHeader(byteCount: counter.count, to: &writer)
-      }
-      body.writeMarker(head, to: &writer)
-      if coding.isChunked { Chunk.writeEnd(to: &writer) }
+      if before.gap != .none, body.reportsGaps { Self.write(before.gap, label, body, coding, to: &writer) }
+      Self.writePart(body, coding, to: &writer) { body.writeMarker(head, to: &$0) }
       return Piece(byteCount: writer.count, dataByteCount: 0, follows: false)
     case .notice, .map: preconditionFailure("no bytes are written for it")
     }
@@ -318,13 +317,13 @@ struct EventWriter {
     } else if let label, let id = head.id, body.format == .serverSentEvents {
       head.position = "\(label.before)\(id)\(label.after)"
     }
-    if offset == 0, before.gap != .none, body.format == .serverSentEvents {
-      Self.write(before.gap, label, coding, to: &writer)
-    }
+    if offset == 0, before.gap != .none, body.reportsGaps { Self.write(before.gap, label, body, coding, to: &writer) }
     let next =
-      unsafe coding.isChunked
-      ? body.writeChunk(head, data.span, from: offset, to: &writer)
-      : body.write(head, data.span, from: offset, to: &writer)
+      unsafe body.format == .message
+      ? body.writeFrame(head, data.span, from: offset, to: &writer)
+      : coding.isChunked
+        ? body.writeChunk(head, data.span, from: offset, to: &writer)
+        : body.write(head, data.span, from: offset, to: &writer)
     guard let next else { preconditionFailure("a piece has no room for event \(head)") }
     return Piece(byteCount: writer.count, dataByteCount: next - offset, follows: next < data.count)
   }
@@ -339,25 +338,43 @@ struct EventWriter {
     UInt64(bigEndian: unsafe record.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
   }
 
-  /// Writes a server-sent event that reports missing events.
+  /// Writes a report of missing events, as an event or a message of its own.
   private static func write(
-    _ gap: Gap, _ label: EventLabel?, _ coding: EventFormat.BodyCoding, to writer: inout ByteWriter
+    _ gap: Gap, _ label: EventLabel?, _ body: EventEncoding, _ coding: EventFormat.BodyCoding,
+    to writer: inout ByteWriter
   ) {
-    func writeEvent(to writer: inout ByteWriter) {
-      writer.append("event: gap\ndata: {\"lost\":")
+    writePart(body, coding, to: &writer) { writer in
+      let isEvent = body.format == .serverSentEvents
+      writer.append(isEvent ? "event: gap\ndata: {\"lost\":" : "{\"lost\":")
       if gap == .unknown { writer.append("null") } else { writer.append(decimal: gap.count) }
       if let label {
         writer.append(",\"stream\":")
         writer.append(quoted: label.name)
       }
-      writer.append("}\n\n")
+      writer.append(isEvent ? "}\n\n" : "}")
     }
-    var counter = ByteWriter()
-    writeEvent(to: &counter)
-    if coding.isChunked { Chunk.writeHeader(byteCount: counter.count, to: &writer) }
-    writeEvent(to: &writer)
+  }
+
+  /// Writes a part of the response that is no event: as a chunk, a message, or as it is.
+  /// - Parameter write: it may be called twice, and the first call only counts.
+  private static func writePart(
+    _ body: EventEncoding, _ coding: EventFormat.BodyCoding, to writer: inout ByteWriter,
+    _ write: (inout ByteWriter) -> Void
+  ) {
+    guard body.format != .message else { return WebSocketFrame.writeText(to: &writer, write) }
+    if coding.isChunked {
+      var counter = ByteWriter()
+      write(&counter)
+      Chunk.writeHeader(byteCount: counter.count, to: &writer)
+    }
+    write(&writer)
     if coding.isChunked { Chunk.writeEnd(to: &writer) }
   }
+}
+
+extension EventEncoding {
+  /// Whether a report precedes an event before which events are missing.
+  fileprivate var reportsGaps: Bool { format == .serverSentEvents || format == .message && hasEnvelope }
 }
 
 extension EventFormat {

@@ -26,6 +26,7 @@ struct HTTPRequest {
 
   /// Whether the response would be server-sent events, as far as the request alone shows it.
   static func isForEvents(_ head: RequestHead) -> Bool {
+    guard !WebSocketHandshake.isRequested(by: head) else { return false }
     guard head.method == .get, head.target.path.hasPrefix("/streams") || head.target.path == "/stats" else {
       return false
     }
@@ -117,7 +118,7 @@ extension EventEncoding.Format {
     case .serverSentEvents: "text/event-stream"
     case .ndjson: "application/x-ndjson"
     case .jsonSequence: "application/json-seq"
-    case .raw: "application/octet-stream"
+    case .raw, .message: "application/octet-stream"  // a message has no media type
     }
   }
 }

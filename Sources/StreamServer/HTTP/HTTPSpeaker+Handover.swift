@@ -19,6 +19,7 @@ extension HTTPSpeaker {
     case .finishing: connection.speak(LastResponse(on: self))
     case .waiting: WaitingResponse.restore(http, request, on: self)
     case .rendering: MetricsResponse.restore(http, request, on: self)
+    case .publishing where http.socket != nil: PublishingWebSocket.restore(http, request, on: self)
     case .publishing: PublishingRequest.restore(http, request, on: self)
     case .streaming where http.flags & SavedHTTP.singleFlag != 0:
       SingleEventResponse.restore(http, request, subscriptions, on: self)
@@ -36,6 +37,7 @@ extension SavedHTTP {
   /// The end of the exchange, as when the daemon stops; empty: only the connection's end shows it.
   /// - Parameter isWithinEvent: whether an event is sent in part.
   func ending(_ failure: RequestFailure, isWithinEvent: Bool) -> [UInt8] {
+    if socket != nil { return WebSocketFrame.close(failure.reason.closeCode, failure.sentence) }
     switch phase {
     case .head, .finishing: return []
     case .waiting, .rendering, .publishing:

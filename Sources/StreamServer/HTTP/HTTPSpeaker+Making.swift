@@ -15,7 +15,7 @@ extension HTTPSpeaker {
   }
 
   private func isStreaming(_ names: [String], _ query: StreamQuery, _ head: RequestHead) throws(Rejection) -> Bool {
-    guard query.format == nil else { return true }
+    guard query.format == nil else { return true }  // a WebSocket has one, too
     let types = names.map { name in
       worker.streams[name]?.configuration.type ?? worker.templates.match(name)?.template.terms.type ?? ""
     }

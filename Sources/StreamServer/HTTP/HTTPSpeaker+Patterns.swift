@@ -5,7 +5,8 @@ import StreamProtocol
 
 extension HTTPSpeaker {
   func respond(
-    with pattern: NamePattern, _ request: HTTPRequest, _ query: StreamQuery, _ head: RequestHead
+    with pattern: NamePattern, _ request: HTTPRequest, _ query: StreamQuery, _ head: RequestHead,
+    _ handshake: [UInt8]
   ) throws(Rejection) {
     var wanted = query.format
     if wanted == nil { wanted = try Self.format([], head["Accept"]) }
@@ -15,6 +16,7 @@ extension HTTPSpeaker {
     guard query.from.count <= 1 else {
       throw Rejection(.badRequest, "parameter \"from\" has \(query.from.count) values: give one for a pattern")
     }
+    guard format != .message || query.ids else { throw .needsNames }
     guard let encoding = EventEncoding(format, .json, hasEnvelope: query.ids) else {
       throw Rejection(.notAcceptable, "ids=1 does not go with as=raw")
     }
@@ -30,9 +32,8 @@ extension HTTPSpeaker {
     guard position == nil || time != nil || format == .serverSentEvents else {
       throw Rejection(.badRequest, "Last-Event-ID must be the position of a pattern, a time in microseconds")
     }
-    let response = StreamingResponse(
-      request, encoding, isChunked: request.allowsChunks, [pattern.text], follows: query.follows, isPattern: true,
-      on: self)
+    let response = response(
+      request, encoding, [pattern.text], follows: query.follows, isPattern: true, handshake)
     guard !request.isHead else {
       response.head(nil).append(to: &output)
       return endExchange(keeps: false)

@@ -46,7 +46,12 @@ extension HTTPSpeaker {
     private static let streamsPath = "/streams/"
     private static let requestsPath = "/requests/"
 
-    var isSocket: Bool { if case .socket = self { true } else { false } }
+    var takesWebSocket: Bool {
+      switch self {
+      case .socket, .streams: true
+      case .page, .metrics, .health, .requests: false
+      }
+    }
 
     /// The methods of the resource.
     func methods(_ worker: Worker) -> String {
@@ -72,9 +77,11 @@ extension HTTPSpeaker {
       try authenticate(head)
       guard head.target.path != "*" else { return respondToOptions(request, "GET, HEAD, POST, PUT, DELETE, OPTIONS") }
       let resource = Resource(head.target.path)
-      if head.method == .get, resource?.isSocket != true, WebSocketHandshake.isRequested(by: head) {
+      let isWebSocket = head.method == .get && WebSocketHandshake.isRequested(by: head)
+      if isWebSocket, resource?.takesWebSocket != true {
         throw Rejection(
-          .upgradeRequired, "a WebSocket is opened at /rsocket: RSocket requests the streams in it by their names")
+          .upgradeRequired,
+          "a WebSocket is opened at /streams/NAME or, with RSocket in it, at /rsocket")
       }
       guard let resource else {
         throw Rejection(.notFound, "no resource has this path: streams are at /streams/NAME")
@@ -86,7 +93,8 @@ extension HTTPSpeaker {
       case (.page, .get), (.page, .head): try respondWithPage(request, head)
       case (.metrics, .get), (.metrics, .head): try respondWithMetrics(request, head)
       case (.health, .get), (.health, .head): respondWithHealth(request)
-      case (.socket, .get): try openWebSocket(head)
+      case (.socket, .get): try openRSocket(head)
+      case (.streams(let names), .get) where isWebSocket: try openWebSocket(at: names, request, head)
       case (.streams(let names), .get), (.streams(let names), .head): try respond(with: names, request, head)
       case (.requests(let path), .post): try relay(path, request, head)
       case (.streams(let names), .post) where names.count == 1:
@@ -135,6 +143,7 @@ extension HTTPSpeaker {
     }
     respond(rejection, to: request.withoutBody(of: head), accepted: head.method == .post ? 0 : nil) {
       if rejection.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
+      if rejection.status == .methodNotAllowed { $0.add("Allow", Self.readingMethods) }
       if rejection.status == .upgradeRequired {
         $0.add("Connection", "Upgrade")
         $0.add("Upgrade", "websocket")
@@ -205,10 +214,21 @@ extension HTTPSpeaker {
     throw Rejection(.badRequest, "unknown parameter \"\(parameter.name)\"")
   }
 
-  /// Responds with the newest event, or with events as they come.
   private func respond(with names: [String], _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     let query = try StreamQuery(head.target.parameters)
-    if names.count == 1, let pattern = NamePattern(names[0]) { return try respond(with: pattern, request, query, head) }
+    guard !query.publishes else { throw Rejection(.badRequest, "parameter \"publish\" is for a WebSocket") }
+    try respond(with: names, request, query, head)
+  }
+
+  /// Responds with the newest event, or with events as they come.
+  /// - Parameter handshake: the response that opens a WebSocket, if the format is that.
+  func respond(
+    with names: [String], _ request: HTTPRequest, _ query: StreamQuery, _ head: RequestHead,
+    _ handshake: [UInt8] = []
+  ) throws(Rejection) {
+    if names.count == 1, let pattern = NamePattern(names[0]) {
+      return try respond(with: pattern, request, query, head, handshake)
+    }
     guard names.allSatisfy({ NamePattern($0) == nil }) else {
       throw Rejection(.badRequest, "a pattern is the only name of its request")
     }
@@ -243,8 +263,9 @@ extension HTTPSpeaker {
         .badRequest,
         "parameter \"from\" has \(query.from.count) values: give one, or one for each of \(names.count) streams")
     }
+    guard format != .message || names.count == 1 || query.ids else { throw .needsNames }
     let field = StreamQuery.lastEventID(head["Last-Event-ID"])
-    try beginStreaming(streams, as: format, request, query, lastEventID: field ?? query.lastEventID)
+    try beginStreaming(streams, as: format, request, query, lastEventID: field ?? query.lastEventID, handshake)
   }
 
   /// The stream that a request names, if the client may read it.
@@ -315,6 +336,11 @@ extension HTTPSpeaker {
 }
 
 extension Rejection {
+  /// A WebSocket whose messages would not say to which stream they belong.
+  static var needsNames: Self {
+    Self(.badRequest, "a WebSocket with several streams requires ids=1, which names the stream of each event")
+  }
+
   /// The rejection for a request that fails.
   init(of failure: RequestFailure) {
     let status = Status.allCases.first { $0.rawValue == failure.reason.meaning.status }

@@ -11,7 +11,7 @@ import StreamRuntime
 extension HTTPSpeaker {
   func beginStreaming(
     _ streams: [ServedStream], as format: EventEncoding.Format, _ request: HTTPRequest, _ query: StreamQuery,
-    lastEventID: String?, made: MadeAnswer? = nil
+    lastEventID: String?, _ handshake: [UInt8] = [], made: MadeAnswer? = nil
   ) throws(Rejection) {
     let positions = lastEventID.flatMap { Self.positions($0, count: streams.count) }
     let isUnknown = lastEventID != nil && positions == nil
@@ -35,8 +35,7 @@ extension HTTPSpeaker {
         }
       }
     }
-    let response = StreamingResponse(
-      request, encodings[0], isChunked: request.allowsChunks, streams.map(\.name), follows: query.follows, on: self)
+    let response = response(request, encodings[0], streams.map(\.name), follows: query.follows, handshake)
     response.made = made
     guard !request.isHead else {
       response.head(nil).append(to: &output)
@@ -48,6 +47,18 @@ extension HTTPSpeaker {
       guard response.subscribe(to: stream, index, as: encodings[index], from: start, query) else { return }
     }
     response.begin()
+  }
+
+  /// A response with events, or a WebSocket with them.
+  func response(
+    _ request: HTTPRequest, _ encoding: EventEncoding, _ names: [String], follows: Bool, isPattern: Bool = false,
+    _ handshake: [UInt8]
+  ) -> StreamingResponse {
+    encoding.format == .message
+      ? EventWebSocket(
+        request, encoding, names, follows: follows, isPattern: isPattern, handshake: handshake, on: self)
+      : StreamingResponse(
+        request, encoding, isChunked: request.allowsChunks, names, follows: follows, isPattern: isPattern, on: self)
   }
 
   private static func encodings(

@@ -46,13 +46,29 @@ final class HTTPSpeaker: Speaker {
   /// The maximum bytes of a partial head: they suffice to see that it is too long.
   private static let partialHeadBytes = RequestParser.maximumHeadByteCount + 4096
 
+  /// Whether the connection counts as a WebSocket.
+  private var countsAsWebSocket = false
+
   override init(_ connection: Connection) {
     super.init(connection)
     worker.counts.http.add(1, ordering: .relaxed)
     if identity.credentials == nil { setTCPOptions() }
   }
 
-  deinit { worker.counts.http.subtract(1, ordering: .relaxed) }
+  deinit {
+    if countsAsWebSocket {
+      worker.counts.webSocket.subtract(1, ordering: .relaxed)
+    } else {
+      worker.counts.http.subtract(1, ordering: .relaxed)
+    }
+  }
+
+  /// The connection counts as a WebSocket from now on.
+  func becomeWebSocket() {
+    countsAsWebSocket = true
+    worker.counts.http.subtract(1, ordering: .relaxed)
+    worker.counts.webSocket.add(1, ordering: .relaxed)
+  }
 
   /// Whether a connection that begins with this byte speaks HTTP. A method begins with a letter, even if only those with
   /// capital letters are known, and empty lines may precede it. A frame begins with its length, which for SETUP is less than
@@ -157,7 +173,7 @@ final class HTTPSpeaker: Speaker {
         stash(span, &offset)
       } else {
         readHead(span, &offset)
-        if connection.speaker is WebSocketSpeaker { return offset }
+        if connection.speaker?.isWebSocket == true { return offset }
       }
       requestCount += 1
     } while offset < span.count && connection.phase == .open && requestCount < Slices.connectionFrames
@@ -179,9 +195,10 @@ final class HTTPSpeaker: Speaker {
     connection.resume(with: input)
   }
 
-  /// Reads the body that has come while the stream of its request was made.
+  /// Reads the body, or the frames, that have come while the stream of their request was made.
   func continueWithBody() {
-    if exchange is PublishingRequest, connection.phase == .open, !pending.isEmpty { continueWithPending() }
+    guard exchange is PublishingRequest || exchange?.isWebSocket == true, connection.phase == .open else { return }
+    if !pending.isEmpty { continueWithPending() }
   }
 
   /// Keeps the input after the request in progress: one read at most, because no more is read meanwhile.

@@ -24,9 +24,11 @@ struct StreamQuery: Equatable {
   var wait: Duration?
   /// The key whose newest event is requested; nil: the newest event of the stream.
   var key: String?
+  /// Whether the messages of a WebSocket are published.
+  var publishes = false
 
   private static let names: Set = [
-    "as", "from", "last", "count", "follow", "on_lag", "ids", "where", "marker", "wait", "key",
+    "as", "from", "last", "count", "follow", "on_lag", "ids", "where", "marker", "wait", "key", "publish",
   ]
 
   /// The longest wait.
@@ -76,6 +78,11 @@ struct StreamQuery: Equatable {
 
   private mutating func read(_ name: String, _ value: String) throws(Rejection) {
     func mistake(_ what: String) -> Rejection { Rejection(.badRequest, "parameter \"\(name)\" must be \(what)") }
+    if let member = Self.flags[name] {
+      guard value == "0" || value == "1" else { throw mistake("0 or 1") }
+      self[keyPath: member] = value == "1"
+      return
+    }
     switch name {
     case "as":
       switch value {
@@ -103,24 +110,15 @@ struct StreamQuery: Equatable {
     case "count":
       guard let count = Int(value), count > 0 else { throw mistake("a number of events, at least 1") }
       self.count = count
-    case "follow":
-      guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
-      follows = flag
     case "on_lag":
       guard let policy = LagPolicy(rawValue: value) else { throw mistake("skip, latest or fail") }
       onLag = policy
-    case "ids":
-      guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
-      ids = flag
     case "where":
       do throws(SubscribeOptions.Malformed) {
         filter = try EventFilter(json: Array(value.utf8))
       } catch {
         throw Rejection(of: .init(error))
       }
-    case "marker":
-      guard let flag = Self.flag(value) else { throw mistake("0 or 1") }
-      marker = flag
     case "wait":
       guard let duration = Self.duration(value), duration <= Self.longestWait else {
         throw mistake("a duration such as 500ms or 30s, at most \(Self.longestWait.components.seconds)s")
@@ -133,10 +131,21 @@ struct StreamQuery: Equatable {
     }
   }
 
+  /// Whether it has no parameter that is for events.
+  var isOnlyForPublishing: Bool {
+    var other = Self()
+    (other.format, other.publishes) = (format, true)
+    return self == other
+  }
+
+  private init() {}
+
   /// The start in one of the streams.
   func from(ofStream index: Int) -> SubscribeOptions.Start? { from.count > 1 ? from[index] : from.first }
 
-  private static func flag(_ text: String) -> Bool? { text == "1" ? true : text == "0" ? false : nil }
+  private static let flags: [String: WritableKeyPath<StreamQuery, Bool> & Sendable] = [
+    "follow": \.follows, "ids": \.ids, "marker": \.marker, "publish": \.publishes,
+  ]
 
   private static func duration(_ text: String) -> Duration? {
     for (suffix, unit) in [("ms", Duration.milliseconds(1)), ("s", .seconds(1)), ("m", .seconds(60))]

@@ -128,6 +128,6 @@ extension SavedConnection {
     }
     machine.close(ErrorCode(failure.reason, over: .connectionClose), failure.sentence)
     let frames = machine.takeOutput()
-    return webSocket == nil ? frames : WebSocketSpeaker.messages(of: frames) + WebSocketFrame.close(1001)
+    return webSocket == nil ? frames : RSocketWebSocket.messages(of: frames) + WebSocketFrame.close(1001)
   }
 }

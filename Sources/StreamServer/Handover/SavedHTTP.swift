@@ -3,7 +3,7 @@ import HTTP
 import RSocket
 import TaggedFields
 
-/// The saved state of a WebSocket, beside the RSocket connection in it.
+/// The saved state of a WebSocket, beside what it carries.
 struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
   private var saved = WebSocketDecoder.Saved()
   private(set) var message: [UInt8] = []
@@ -16,10 +16,10 @@ struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
   }
 
   /// - Returns: nil for a state that no connection can have.
-  func decoder(maximumMessageByteCount: Int) -> WebSocketDecoder? {
+  func decoder(maximumMessageByteCount: Int, _ messages: WebSocketDecoder.Messages = .binary) -> WebSocketDecoder? {
     guard headerPart.count <= Self.maximumHeaderPartBytes else { return nil }
     return WebSocketDecoder(
-      maximumMessageByteCount: maximumMessageByteCount, restoring: saved, messageByteCount: message.count)
+      maximumMessageByteCount: maximumMessageByteCount, messages, restoring: saved, messageByteCount: message.count)
   }
 
   /// A header, and the payload of a control frame.
@@ -32,6 +32,7 @@ struct SavedWebSocket: Equatable, Sendable, TaggedRecord {
     try fields.field(4, &saved.isLastFrame)
     try fields.field(5, &message)
     try fields.field(6, &headerPart)
+    try fields.field(7, &saved.isText)
   }
 }
 
@@ -99,6 +100,11 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
   /// The answer when all values are in the stream; nil: 200.
   var failure: Rejection?
 
+  /// The WebSocket that carries the events or the values; nil: they are a body.
+  var socket: SavedWebSocket?
+  /// The number of messages that were received in it, and the number of values in the last confirmation.
+  var (receivedCount, confirmedCount): (UInt64, UInt64) = (0, 0)
+
   init() {}
 
   package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
@@ -127,10 +133,16 @@ struct SavedHTTP: Equatable, Sendable, TaggedRecord {
     var type = failure?.type ?? ""
     try fields.field(22, &sentence)
     try fields.field(24, &type)
+    try fields.field(25, &receivedCount)
+    try fields.field(26, &confirmedCount)
     // A process that does not know it would read on after what was refused.
     try fields.field(RecordFields.mandatoryBit | 23, &status)
     failure = try status == 0 ? nil : Rejection(Self.status(ofFailure: status), sentence)
     if !type.isEmpty { failure?.type = type }
+    var sockets = socket.map { [$0] } ?? []
+    // A process that does not know it would write a body into the WebSocket.
+    try fields.field(RecordFields.mandatoryBit | 27, &sockets)
+    socket = sockets.last
   }
 
   private static func status(ofFailure number: UInt16) throws(Malformed) -> Status {

@@ -1,5 +1,6 @@
 import Events
 import StreamProtocol
+import StreamRuntime
 
 /// The reason why a stream takes no values, or no more values, of a publisher.
 enum PublishingObstacle: Error, Equatable {
@@ -68,7 +69,8 @@ extension ServedStream {
   }
 }
 
-/// The values that one request of a client publishes: a channel of RSocket, or a POST. Confined to its connection's loop.
+/// The values that one request of a client publishes: a channel of RSocket, a POST, or a WebSocket. Confined to its
+/// connection's loop.
 final class Publication {
   let stream: ServedStream
   let source: PublishSource
@@ -77,10 +79,34 @@ final class Publication {
   var arrived = EventBatch()
   /// The last status of the values that the source was given; nil before the first.
   private(set) var status: PublishSource.PublishStatus?
+  /// Called when the stream has taken values, or was changed.
+  var changed: () -> Void = {}
 
   init(_ stream: ServedStream, _ source: PublishSource, _ queue: PublishQueue) {
     (self.stream, self.source, self.queue) = (stream, source, queue)
   }
+
+  /// Joins the publishers of a stream.
+  /// - Parameter unsettled: of a request that began in another process, the values that wait in the stream.
+  /// - Returns: nil if the stream has no room.
+  static func begin(
+    to stream: ServedStream, _ source: PublishSource, unsettled: UnsettledValues = .init(), on loop: EventLoop
+  ) -> Publication? {
+    let waker = Waker()
+    let queue = source.join(unsettled: unsettled) {
+      loop.execute {
+        source.deliver()
+        waker.publication?.changed()
+      }
+    }
+    guard let queue else { return nil }
+    let publication = Publication(stream, source, queue)
+    waker.publication = publication
+    return publication
+  }
+
+  /// Other threads carry it. Only the connection's loop reads it.
+  private final class Waker: @unchecked Sendable { weak var publication: Publication? }
 
   /// Gives the received values to the source.
   /// - Parameter isComplete: whether no value follows.
@@ -96,6 +122,13 @@ final class Publication {
   private func note(_ status: PublishSource.PublishStatus) -> PublishSource.PublishStatus {
     self.status = status
     return status
+  }
+
+  /// Whether input is left in the socket until the stream has taken some values: the transport's flow control is the
+  /// publisher's credit.
+  var isAhead: Bool {
+    guard let status else { return false }
+    return status.heldBytes * 2 > status.window.byteCount || status.heldCount * 2 > PublishWindow.mostValues
   }
 
   /// The reason why the stream takes no more values; nil: it takes more.

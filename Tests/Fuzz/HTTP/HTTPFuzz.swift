@@ -16,9 +16,11 @@ func fuzzHTTP(_ input: UnsafeRawBufferPointer) {
     precondition(whole == Requests.read(bytes, splitSeed: 0), "single bytes made a difference")
     for case .head(let head) in whole { checkFields(of: head) }
   case 1:
-    let limit = variant & 1 == 0 ? 100 : 1 << 20
-    let whole = WebSocket.read(bytes, limit: limit, splitSeed: nil)
-    precondition(whole == WebSocket.read(bytes, limit: limit, splitSeed: UInt32(seed)), "a split made a difference")
+    let messages: WebSocketDecoder.Messages = variant & 2 == 0 ? .binary : variant & 4 == 0 ? .any : .refused
+    let limit = messages == .refused ? 0 : variant & 1 == 0 ? 100 : 1 << 20
+    let whole = WebSocket.read(bytes, limit: limit, messages, splitSeed: nil)
+    precondition(
+      whole == WebSocket.read(bytes, limit: limit, messages, splitSeed: UInt32(seed)), "a split made a difference")
   case 2: checkEncodings(bytes, room: 1 + Int(seed), variant)
   default: checkTexts(bytes, variant)
   }
@@ -93,9 +95,11 @@ private enum WebSocket {
     case violation(WebSocketDecoder.Violation)
   }
 
-  static func read(_ bytes: [UInt8], limit: Int, splitSeed: UInt32?) -> [Found] {
+  static func read(
+    _ bytes: [UInt8], limit: Int, _ messages: WebSocketDecoder.Messages, splitSeed: UInt32?
+  ) -> [Found] {
     var (unread, message, found) = ([UInt8](), [UInt8](), [Found]())
-    var decoder: WebSocketDecoder? = WebSocketDecoder(maximumMessageByteCount: limit)
+    var decoder: WebSocketDecoder? = WebSocketDecoder(maximumMessageByteCount: limit, peer: .client(messages))
     forEachPiece(of: bytes, splitSeed) { piece in
       if case .violation? = found.last { return }
       unread += piece
@@ -106,13 +110,14 @@ private enum WebSocket {
           unread.removeFirst(offset)
           precondition(message.count <= limit, "a message exceeds its limit")
           if step == .message {
+            precondition(messages == .any || messages == .binary && !current.isText, "a message is accepted")
             found.append(.message(message))
             message = []
           } else if step != .needsBytes {
             found.append(.step(step))
           }
           decoder = WebSocketDecoder(
-            maximumMessageByteCount: limit, restoring: current.saved, messageByteCount: message.count)
+            maximumMessageByteCount: limit, messages, restoring: current.saved, messageByteCount: message.count)
           precondition(decoder == current, "a decoder is not restored")
           if step == .needsBytes {
             precondition(unread.count < 132, "\(unread.count) bytes are left")
@@ -151,13 +156,17 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
         precondition(String(validating: whole, as: UTF8.self) != nil, "a text is not valid UTF-8")
       }
       if format == .ndjson { precondition(whole.firstIndex(of: 10) == whole.count - 1, "an event has several lines") }
-      var (offset, parts, chunks) = (Int?.some(0), [UInt8](), [UInt8]())
+      var (offset, parts, chunks, frames) = (Int?.some(0), [UInt8](), [UInt8](), [UInt8]())
       repeat {
         let start = offset ?? 0
         parts += written(room: room) { offset = encoding.write(head, data.span, from: start, to: &$0) }
         chunks += written(room: room + Chunk.maximumOverheadByteCount) {
           let next = encoding.writeChunk(head, data.span, from: start, to: &$0)
           precondition(next == offset, "a chunk is another part")
+        }
+        frames += written(room: room + WebSocketFrame.maximumHeaderByteCount) {
+          let next = encoding.writeFrame(head, data.span, from: start, to: &$0)
+          precondition(next == offset, "a frame is another part")
         }
         precondition(offset ?? .max > start || data.isEmpty, "a part is empty")
       } while offset ?? data.count < data.count
@@ -169,8 +178,21 @@ private func checkEncodings(_ data: [UInt8], room: Int, _ variant: Int) {
       let request = [UInt8]("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".utf8)
       let found = Requests.read(request + chunks + Chunk.last.utf8, splitSeed: nil).dropFirst()
       precondition(found == (whole.isEmpty ? [.end] : [.body(whole), .end]), "chunks are not the whole")
+      precondition(messages(of: frames) == [whole], "frames are not the whole")
     }
   }
+}
+
+/// The messages that a client reads.
+private func messages(of frames: [UInt8]) -> [[UInt8]] {
+  var decoder = WebSocketDecoder(maximumMessageByteCount: .max, peer: .server(compresses: false))
+  var (offset, message, found) = (0, [UInt8](), [[UInt8]]())
+  while let step = try? decoder.next(in: frames.span, from: &offset, message: &message), step == .message {
+    found.append(message)
+    message = []
+  }
+  precondition(offset == frames.count, "a frame is malformed")
+  return found
 }
 
 private func checkFields(of head: RequestHead) {

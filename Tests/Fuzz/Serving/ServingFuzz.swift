@@ -289,14 +289,19 @@ private final class Client {
       bytes += Array("\(String(body.count + 1, radix: 16))\r\nx".utf8) + body + Array("\r\n0\r\n\r\n".utf8)
     case 11: bytes = head("GET \(["/healthz", "/metrics", "/", "/stats"][Int(choices & 3)])")
     case 12:
+      let targets = [
+        "rsocket", "streams/\(name)", "streams/\(name)?ids=1&marker=1", "streams/\(name)?publish=1",
+        "streams/drop,block,$stats?ids=1", "streams/*?ids=1", "streams/\(name)?count=2&from=new",
+        "streams/publish?publish=1",
+      ]
       bytes = head(
-        "GET /rsocket",
+        "GET /\(targets[Int(choices & 7)])",
         "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
           + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
     default:
       // The last frame as a message, a fragment of one, or a control frame.
       let payload = choices & 4 != 0 ? Array(body.prefix(125)) : Array(lastFrame.dropFirst(3).prefix(125))
-      let opcode: [UInt8] = [0x82, 0x02, 0x80, 0x89, 0x88, 0x8A, 0x82, 0x82]
+      let opcode: [UInt8] = [0x82, 0x02, 0x80, 0x89, 0x88, 0x8A, 0x82, 0x81]
       bytes = [opcode[Int(choices & 7)], 0x80 | UInt8(payload.count), 0, 0, 0, 0] + payload
     }
     if size & 15 != 0 { bytes = Array(bytes.prefix(bytes.count * (size & 15) / 15)) }

@@ -49,24 +49,15 @@ final class PublishingRequest: Exchange {
     _ request: HTTPRequest, to stream: ServedStream, _ source: PublishSource, hasLines: Bool, _ decoder: BodyDecoder,
     isASCII: Bool = false, unsettled: UnsettledValues = .init(), on http: HTTPSpeaker
   ) throws(Rejection) -> PublishingRequest {
-    let waker = Waker()
-    let queue = source.join(unsettled: unsettled) { [loop = http.connection.worker.loop] in
-      loop.execute {
-        source.deliver()
-        waker.request?.streamDidChange()
-      }
-    }
-    guard let queue else { throw http.rejection(.noRoom, of: stream) }
-    let publishing = PublishingRequest(
-      request, Publication(stream, source, queue), hasLines: hasLines, decoder, on: http)
+    guard
+      let publication = Publication.begin(to: stream, source, unsettled: unsettled, on: http.connection.worker.loop)
+    else { throw http.rejection(.noRoom, of: stream) }
+    let publishing = PublishingRequest(request, publication, hasLines: hasLines, decoder, on: http)
     publishing.isASCII = isASCII
-    waker.request = publishing
+    publication.changed = { [weak publishing] in publishing?.streamDidChange() }
     http.connection.speak(publishing)
     return publishing
   }
-
-  /// Other threads carry it. Only the connection's loop reads it.
-  private final class Waker: @unchecked Sendable { weak var request: PublishingRequest? }
 
   private var stream: ServedStream { publication.stream }
   /// Whether no more of the body will be read.
@@ -83,9 +74,7 @@ final class PublishingRequest: Exchange {
 
   /// Input is left in the socket until the stream has taken some values.
   override var holdsInput: Bool {
-    guard !isComplete, let status = publication.status else { return isComplete }
-    return status.heldBytes * 2 > status.window.byteCount
-      || status.heldCount * 2 > PublishWindow.mostValues
+    isComplete || publication.isAhead
   }
 
   // MARK: The body
@@ -395,21 +384,7 @@ extension HTTPSpeaker {
 
   func receive(_ name: String, _ request: HTTPRequest, _ head: RequestHead) throws(Rejection) {
     try refuseParameters(of: head)
-    let stream: ServedStream
-    do throws(Rejection) {
-      stream = try visibleStream(name, adding: 1)
-    } catch {
-      guard absentName.take() != nil else { throw error }
-      return try make(name, forValuesOf: request, head)
-    }
-    let source: PublishSource
-    do throws(PublishingObstacle) {
-      source = try connection.publishSource(of: stream)
-    } catch {
-      let rejection = rejection(error, of: stream)
-      guard error == .acceptsNoValues else { throw rejection }
-      return respond(rejection, to: request.withoutBody(of: head), accepted: 0) { $0.add("Allow", Self.readingMethods) }
-    }
+    guard let (stream, source) = try publishedStream(name, request, head) else { return }
     guard !head.hasContentCoding else {
       throw Rejection(.unsupportedMediaType, "the body has a Content-Encoding: publish the values without one")
     }
@@ -427,6 +402,26 @@ extension HTTPSpeaker {
     connection.setClock(after: times.stallTime)
     if head.expectsContinue { output += "HTTP/1.1 100 Continue\r\n\r\n".utf8 }
     publishing.readEmptyBody()
+  }
+
+  /// The stream that a request publishes to, and its source.
+  /// - Returns: nil if the stream is being made: the request begins again then.
+  func publishedStream(
+    _ name: String, _ request: HTTPRequest, _ head: RequestHead
+  ) throws(Rejection) -> (ServedStream, PublishSource)? {
+    let stream: ServedStream
+    do throws(Rejection) {
+      stream = try visibleStream(name, adding: 1)
+    } catch {
+      guard absentName.take() != nil else { throw error }
+      try make(name, forValuesOf: request, head)
+      return nil
+    }
+    do throws(PublishingObstacle) {
+      return (stream, try connection.publishSource(of: stream))
+    } catch {
+      throw rejection(error, of: stream)
+    }
   }
 
   /// Whether only the ASCII characters of a body of this type can be published: it has another charset than UTF-8, and

@@ -7,9 +7,9 @@ import StreamRuntime
 /// A response whose body is the events of one stream or of several. It is the connection's last response.
 ///
 /// Space in the socket is its credit: it demands everything while it can be written, and nothing while it cannot.
-final class StreamingResponse: Exchange {
+class StreamingResponse: Exchange {
   // The order saves memory: there may be very many responses.
-  private let encoding: EventEncoding
+  final let encoding: EventEncoding
   private let isChunked: Bool
   /// False: the response ends once it has sent all events that existed when it began.
   private let follows: Bool
@@ -33,7 +33,7 @@ final class StreamingResponse: Exchange {
     /// One word or sentence.
     let text: String
     /// nil: the response is complete.
-    var type: String?
+    var failure: FailureReason?
 
     static let complete = Self(text: "complete")
     static let finished = Self(text: "finished")
@@ -55,6 +55,8 @@ final class StreamingResponse: Exchange {
   private var names: [String] { [firstName] + otherNames }
   override var requestCount: Int { 1 + otherNames.count }
   private var isEventStream: Bool { encoding.format == .serverSentEvents }
+  /// Whether it shows that the connection is in use while there are no events.
+  private var keepsAlive: Bool { isEventStream || isWebSocket }
   private var coding: EventFormat.BodyCoding {
     .init(isChunked: isChunked, isNamed: !otherNames.isEmpty || isPattern)
   }
@@ -108,14 +110,19 @@ final class StreamingResponse: Exchange {
   /// Writes the head: all subscriptions have begun.
   func begin() {
     http.limitSendBuffer()
-    head(positionBeforeFirstEvent).append(to: &http.output)
+    writeOpening()
     hasBegun = true
-    if isEventStream {
-      if !encoding.isRelayed { write(ServerSentEvents.retry(milliseconds: 2000)) }
+    if keepsAlive {
       http.sentAt = worker.loop.now
       connection.setClock(after: http.times.silence)
     }
     for subscription in connection.subscriptions where subscription.machine.demand == .none { finish(subscription) }
+  }
+
+  /// Writes what precedes the first event.
+  func writeOpening() {
+    head(positionBeforeFirstEvent).append(to: &http.output)
+    if isEventStream, !encoding.isRelayed { write(ServerSentEvents.retry(milliseconds: 2000)) }
   }
 
   /// The id before the first event of the response; nil: there is none, as at the beginning of a state.
@@ -177,20 +184,25 @@ final class StreamingResponse: Exchange {
     connection.remove(subscription)
   }
 
-  /// Sends a comment in an idle event stream, unless events wait for space in the socket or for their turn.
+  /// Shows that an idle connection is in use, unless events wait for space in the socket or for their turn.
   override func timeIsOver() {
-    guard isEventStream else { return }
+    guard keepsAlive else { return }
     let (now, sentAt, longest) = (worker.loop.now, http.sentAt, http.times.silence)
     let silence = Duration.nanoseconds(Int64(now - min(now, sentAt)))
     guard silence >= longest else { return connection.setClock(after: longest - silence) }
     let isIdle = !connection.hasUnsent && !connection.isBlocked && !connection.isWithinEvent()
     if isIdle, connection.subscriptions.allSatisfy(\.mayBeWithoutEvents) {
-      reader.map { $0.clock.measure($0) }
-      let position = reader?.clock.position ?? 0
-      write((position > 0 ? "id: \(position)\n" : "") + ServerSentEvents.comment)
+      writeSign()
       http.sentAt = now
     }
     connection.setClock(after: longest)
+  }
+
+  /// Writes what shows that the connection is in use.
+  func writeSign() {
+    reader.map { $0.clock.measure($0) }
+    let position = reader?.clock.position ?? 0
+    write((position > 0 ? "id: \(position)\n" : "") + ServerSentEvents.comment)
   }
 
   // MARK: The end
@@ -229,21 +241,24 @@ final class StreamingResponse: Exchange {
     connection.finishClosing()
   }
 
-  /// Ends the response. Within an event, nothing follows the sent part: a reason would become a line of the event. The
-  /// client of an event stream ignores an incomplete event.
+  /// Ends the response.
   ///
   /// - Parameters:
   ///   - isClean: whether the client has all that it may have. Otherwise the body stays without an end, so that a
   ///     client sees that it is incomplete. An event stream gives the reason instead.
   ///   - milliseconds: the time after which the client connects again.
-  private func end(_ reason: Reason, isClean: Bool, retry milliseconds: Int? = nil) {
+  final func end(_ reason: Reason, isClean: Bool, retry milliseconds: Int? = nil) {
     if connection.isWithinEvent() { isCut = true }
     connection.endSubscriptions()
-    guard !isCut else { return http.endExchange(keeps: false) }
-    if isClean || isEventStream {
-      http.output += Self.ending(reason, encoding, isChunked: isChunked, retry: milliseconds)
-    }
+    writeEnding(reason, isClean: isClean, isCut: isCut, retry: milliseconds)
     http.endExchange(keeps: false)
+  }
+
+  /// Writes what follows the last event. Within an event, nothing follows the sent part: a reason would become a line of the
+  /// event. The client of an event stream ignores an incomplete event.
+  func writeEnding(_ reason: Reason, isClean: Bool, isCut: Bool, retry milliseconds: Int?) {
+    guard !isCut, isClean || isEventStream else { return }
+    http.output += Self.ending(reason, encoding, isChunked: isChunked, retry: milliseconds)
   }
 
   /// The bytes that end a body after a whole event.
@@ -252,12 +267,12 @@ final class StreamingResponse: Exchange {
   ) -> [UInt8] {
     var bytes: [UInt8] = []
     // A relayed response that is not complete ends without an end.
-    guard !encoding.isRelayed || reason.type == nil else { return [] }
+    guard !encoding.isRelayed || reason.failure == nil else { return [] }
     if encoding.format == .serverSentEvents, !encoding.isRelayed {
       if let milliseconds {
         write(ServerSentEvents.retry(milliseconds: milliseconds), isChunked: isChunked, to: &bytes)
       }
-      write(ServerSentEvents.end(reason: reason.text, type: reason.type), isChunked: isChunked, to: &bytes)
+      write(ServerSentEvents.end(reason: reason.text, type: reason.failure?.type), isChunked: isChunked, to: &bytes)
     }
     if isChunked { bytes += Chunk.last.utf8 }
     return bytes
@@ -285,10 +300,20 @@ final class StreamingResponse: Exchange {
     guard let format = EventFormat(savedEncoding: saved.encoding, ids: true, completes: false),
       case .body(let encoding, let coding) = format.encoding, !saved.names.isEmpty
     else { return http.connection.speak(LastResponse(on: http)) }
-    let response = StreamingResponse(
-      request, encoding, isChunked: coding.isChunked,
-      saved.names.map { String(decoding: $0.bytes, as: UTF8.self) }, follows: saved.flags & SavedHTTP.followsFlag != 0,
-      isPattern: saved.flags & SavedHTTP.patternFlag != 0, on: http)
+    let names = saved.names.map { String(decoding: $0.bytes, as: UTF8.self) }
+    let (follows, isPattern) = (
+      saved.flags & SavedHTTP.followsFlag != 0, saved.flags & SavedHTTP.patternFlag != 0
+    )
+    let response: StreamingResponse
+    if encoding.format != .message {
+      response = StreamingResponse(
+        request, encoding, isChunked: coding.isChunked, names, follows: follows, isPattern: isPattern, on: http)
+    } else if let input = EventWebSocket.input(saved.socket) {
+      response = EventWebSocket(
+        request, encoding, names, follows: follows, isPattern: isPattern, input, on: http)
+    } else {
+      return http.endDamagedWebSocket()
+    }
     response.hasBegun = true
     for (index, item) in saved.ended.prefix(saved.names.count).enumerated() {
       guard let id = UInt64(String(decoding: item.bytes, as: UTF8.self)) else { continue }
@@ -310,7 +335,7 @@ final class StreamingResponse: Exchange {
 }
 
 extension StreamingResponse.Reason {
-  init(_ failure: RequestFailure) { self.init(text: failure.sentence, type: failure.reason.type) }
+  init(_ failure: RequestFailure) { self.init(text: failure.sentence, failure: failure.reason) }
 }
 
 extension StreamSubscription {
