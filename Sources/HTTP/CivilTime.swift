@@ -1,3 +1,12 @@
+/// Returns the form `2026-01-02T03:04:05.678901Z` of a time. Source: RFC 3339.
+public func timestamp(microsecondsSinceEpoch time: UInt64) -> String {
+  var bytes: [UInt8] = []
+  ByteWriter.append(to: &bytes) {
+    CivilTime(secondsSinceEpoch: time / 1_000_000).writeRFC3339(microseconds: time % 1_000_000, to: &$0)
+  }
+  return String(decoding: bytes, as: UTF8.self)
+}
+
 /// A time in UTC by the Gregorian calendar.
 struct CivilTime {
   private let year, month, day, hour, minute, second: UInt64

@@ -394,6 +394,52 @@ async def page_of_another_origin_reads(daemon):
         server.shutdown()
 
 
+async def browser_reads_with_tickets(daemon):
+    """an EventSource as in START.md goes on after a restart with another ticket, and so does a WebSocket, which also publishes"""
+    start = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "START.md").read_text()
+    code = re.search(r"^```js\n(.*?)^```$", start, re.M | re.S)[1]
+    address, token = f"127.0.0.1:{reserve_port()}", "T0ken-of-the-office"
+
+    def serve():
+        daemon.start(
+            '[streams.ticks]\nread = ["user:root"]\ntimer.every = "100ms"\n[streams.notes]\npublish = true\nread = ["user:root"]\n'
+            '[[tokens]]\nname = "office"\ncredential = "office"\nread = ["*"]\nwrite = ["notes"]\n',
+            server=f'listen = ["{address}"]', credentials={"office": token})
+
+    daemon.stop()
+    serve()
+    async with Browser() as browser:
+        await browser.send("Page.navigate", url=f"http://{address}/")
+        await browser.until("document.readyState === 'complete'", "the page is there")
+        await browser.evaluate(f"""{code}
+            window.seen = [];
+            listen("http://{address}/streams/ticks", "{token}", (data) => seen.push(JSON.parse(data).tick)); undefined""")
+        await browser.until("seen.length > 3", "events come")
+        daemon.stop()
+        serve()
+        await browser.evaluate("window.before = seen.length; undefined")
+        await browser.until("seen.length > before + 3", "events come after a restart")
+        await browser.evaluate(f"""
+            window.said = [];
+            const open = async (target) => {{
+              const answer = await fetch("/tickets", {{ method: "POST", headers: {{ Authorization: "Bearer {token}" }} }});
+              const socket = new WebSocket("ws://{address}/streams/" + target + "ticket=" + (await answer.json()).ticket);
+              socket.onmessage = ({{ data }}) => said.push(data);
+              socket.onclose = ({{ code }}) => said.push(code);
+              await new Promise((done) => {{ socket.onopen = done; }});
+              return socket;
+            }};
+            (async () => {{
+              await open("notes?");
+              (await open("notes?publish=1&")).send("from a browser");
+            }})()""")
+        await browser.until(
+            "said.includes('from a browser') && said.includes('{\"accepted\":1}')", "the value is published and read")
+        daemon.stop()
+        await browser.until("said.filter((each) => each === 1001).length === 2", "both are closed")
+    daemon.start()
+
+
 async def page_uses_a_token(daemon):
     """the page shows what a token may read, also after a reload; a wrong one is refused by name, and can be replaced"""
     address = f"127.0.0.1:{reserve_port()}"
@@ -447,5 +493,5 @@ CHECKS = [
     page_is_live, page_is_used_by_keyboard, page_is_accessible, page_gathers_the_streams_of_a_template,
     page_shows_foreign_text_as_text, page_shows_keys,
     page_has_hints, pages_share_a_browser, pages_release_what_they_do_not_show, page_comes_back, page_says_why_it_waits,
-    page_of_another_origin_reads, page_uses_a_token, page_recovers,
+    page_of_another_origin_reads, browser_reads_with_tickets, page_uses_a_token, page_recovers,
 ]

@@ -95,9 +95,10 @@ async function kick(id, button) {
 }
 
 // Gives a command, and returns the sentence with which it was refused; empty: it has taken effect.
-function control(command) {
+async function control(command) {
+  const query = await ticketQuery().catch(() => "");
   return new Promise((done) => {
-    const socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/rsocket");
+    const socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/rsocket" + query);
     const finish = (sentence) => {
       done(sentence);
       socket.close();

@@ -244,6 +244,13 @@ if (!/^[\x21-\x7e]*$/.test(token)) token = "";  // what a header cannot have
 
 const authorization = () => token ? { Authorization: `Bearer ${token}` } : {};
 
+// The query of a WebSocket, with which a browser sends no token: a ticket admits it.
+async function ticketQuery() {
+  if (!token) return "";
+  const answer = await fetch("/tickets", { method: "POST", cache: "no-store", headers: authorization() });
+  return answer.ok ? `?ticket=${(await answer.json()).ticket}` : "";
+}
+
 // A daemon with tokens says so in its response to a client without one.
 let lacksToken = false;
 

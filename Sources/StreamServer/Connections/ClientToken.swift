@@ -49,11 +49,16 @@ extension ClientToken: Equatable {
 /// The tokens that are valid now.
 final class ClientTokens: Sendable {
   private let tokens = Locked<[ClientToken]>([])
+  /// The tickets that their users have.
+  let tickets = ClientTickets()
 
   /// Whether there are no tokens. The server then ignores tokens that clients send.
   var isEmpty: Bool { tokens.withLock { $0.isEmpty } }
 
-  func replace(by tokens: [ClientToken]) { self.tokens.withLock { $0 = tokens } }
+  func replace(by tokens: [ClientToken]) {
+    self.tokens.withLock { $0 = tokens }
+    tickets.keep { ticket in tokens.contains { $0.saved == ticket } }
+  }
 
   func contains(_ token: ClientToken) -> Bool { tokens.withLock { $0.contains(token) } }
 

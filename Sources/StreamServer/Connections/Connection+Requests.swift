@@ -21,6 +21,8 @@ struct RequestFailure: Error, Equatable {
   static let notHandedOver = Self(.restarting, "streamd restarts")
   static let notStored = Self(.restarting, "streamd restarts before the stream has stored all values")
   static let invalidToken = Self(.invalidToken, "the token is not valid")
+  static let invalidTicket = Self(
+    .invalidToken, "the ticket is not valid: it admits one request, within \(ClientTickets.lifetime.inWords)")
 
   /// - Parameter meant: a stream with a similar name.
   static func noStream(_ name: String, meant: String? = nil) -> Self {

@@ -16,6 +16,7 @@ extension HTTPSpeaker {
     case metrics
     case health
     case socket
+    case tickets
     /// The names of streams.
     case streams([String])
     /// The path of a request for an upstream.
@@ -27,6 +28,7 @@ extension HTTPSpeaker {
       case "/metrics": self = .metrics
       case "/healthz": self = .health
       case "/rsocket": self = .socket
+      case "/tickets": self = .tickets
       case "/streams": self = .streams(["$streams"])
       case "/stats": self = .streams(["$stats"])
       case "/clients": self = .streams(["$clients"])
@@ -49,7 +51,7 @@ extension HTTPSpeaker {
     var takesWebSocket: Bool {
       switch self {
       case .socket, .streams: true
-      case .page, .metrics, .health, .requests: false
+      case .page, .metrics, .health, .requests, .tickets: false
       }
     }
 
@@ -58,7 +60,7 @@ extension HTTPSpeaker {
       switch self {
       case .page, .metrics, .health: return HTTPSpeaker.readingMethods
       case .socket: return "GET, OPTIONS"
-      case .requests: return "POST, OPTIONS"
+      case .requests, .tickets: return "POST, OPTIONS"
       case .streams(let names):
         guard names.count == 1, NamePattern(names[0]) == nil else { return HTTPSpeaker.readingMethods }
         let stream = worker.streams[names[0]]
@@ -94,6 +96,7 @@ extension HTTPSpeaker {
       case (.metrics, .get), (.metrics, .head): try respondWithMetrics(request, head)
       case (.health, .get), (.health, .head): respondWithHealth(request)
       case (.socket, .get): try openRSocket(head)
+      case (.tickets, .post): try issueTicket(request.withoutBody(of: head), head)
       case (.streams(let names), .get) where isWebSocket: try openWebSocket(at: names, request, head)
       case (.streams(let names), .get), (.streams(let names), .head): try respond(with: names, request, head)
       case (.requests(let path), .post): try relay(path, request, head)
@@ -143,30 +146,15 @@ extension HTTPSpeaker {
     }
     respond(rejection, to: request.withoutBody(of: head), accepted: head.method == .post ? 0 : nil) {
       if rejection.status == .unsupportedMediaType { $0.add("Accept-Encoding", "identity") }
-      if rejection.status == .methodNotAllowed { $0.add("Allow", Self.readingMethods) }
+      if rejection.status == .methodNotAllowed {
+        $0.add("Allow", head.tickets.isEmpty ? Self.readingMethods : "GET, OPTIONS")
+      }
       if rejection.status == .upgradeRequired {
         $0.add("Connection", "Upgrade")
         $0.add("Upgrade", "websocket")
         $0.add("Sec-WebSocket-Version", WebSocketHandshake.version)
       }
     }
-  }
-
-  /// Gives the connection the user of the request's token, or of the client's host if the request has none: a proxy may
-  /// send the requests of several clients over one connection.
-  private func authenticate(_ head: RequestHead) throws(Rejection) {
-    guard identity.credentials == nil, !worker.tokens.isEmpty else { return }
-    var token: ClientToken?
-    if let secret = head.bearerToken {
-      token = worker.tokens[secret.utf8]
-      guard token != nil else {
-        connection.report(.init(nil, .invalidToken), isWithoutToken: true)
-        var rejection = Rejection(of: .invalidToken)
-        rejection.isReported = true
-        throw rejection
-      }
-    }
-    if let sentence = connection.become(token) { throw Rejection(of: .init(.tooManyConnections, sentence)) }
   }
 
   /// Checks the fields with which a browser says where a request comes from. Reports a request that is refused, because

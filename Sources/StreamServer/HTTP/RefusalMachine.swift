@@ -13,7 +13,7 @@ struct RefusalMachine {
   let rules: OriginRules?
   /// The time for a Date field.
   let date: String
-  /// A client that sends one of these tokens is not refused; nil: each client is.
+  /// A client that sends one of these tokens, or a ticket of one, is not refused; nil: each client is.
   let tokens: ClientTokens?
   /// The token that the client has sent. Then there is no answer.
   private(set) var token: ClientToken?
@@ -46,6 +46,9 @@ struct RefusalMachine {
     do throws(Rejection) {
       guard let request = try parser.parse(all.span) else { return nil }
       token = request.bearerToken.flatMap { tokens?[$0.utf8] }
+      if token == nil, request.method == .get, let ticket = request.tickets.first {
+        token = tokens?.token(ofTicket: ticket, isUsed: false)
+      }
       return token == nil ? try answer(to: request) : nil
     } catch {
       return answer(error, to: HTTPRequest(malformed: head))

@@ -61,6 +61,7 @@ struct StreamQuery: Equatable {
   }
 
   private static let ignored: Set = [
+    "ticket",  // which has admitted the request, or is ignored like a token
     "r", "evs_buffer_size_limit", "evs_preamble", "org.htmx.cache-buster", "dojo.preventCache",
   ]
 

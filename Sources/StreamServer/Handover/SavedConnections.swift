@@ -36,6 +36,8 @@ public struct SavedConnections: Equatable, Sendable {
   var ends: [String: StreamEnd]
   /// The counters of templates.
   var templates: [SavedTemplate] = []
+  /// The open tickets.
+  var tickets: [ClientTickets.Open] = []
 
   init(_ connections: [SavedConnection], waiting: [Waiting] = [], ends: [String: StreamEnd] = [:]) {
     self.connections = connections

@@ -35,7 +35,17 @@ extension SavedConnections: TaggedRecord {
     try fields.field(3, &connections)
     try fields.field(4, &left)
     try fields.field(5, &templates)
+    try fields.field(6, &tickets)
     self.ends = Dictionary(ends.map { ($0.name, $0.end) }) { $1 }
+  }
+}
+
+extension ClientTickets.Open: TaggedRecord {
+  package mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
+    try fields.field(1, &digest)
+    try fields.field(2, &token.name)
+    try fields.field(3, &token.version)
+    try fields.field(4, &end)
   }
 }
 

@@ -64,7 +64,7 @@ extension StreamServer {
   private func savedConnections(of connections: [SavedConnection]) -> SavedConnections {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
-    saved.templates = templates.all.map(\.saved)
+    (saved.templates, saved.tickets) = (templates.all.map(\.saved), tokens.tickets.open)
     for stream in streams.all {
       // A batch with stamps is read again from the fleet: the log's position is before it.
       let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
@@ -105,6 +105,7 @@ extension StreamServer {
     systemStreams.begin(at: saved.ends.mapValues(\.position))
     for values in saved.left { streams[values.stream]?.publishSource?.restoreLeft(values.events) }
     restoredEvents.withLock { $0 = saved.waiting }
+    tokens.tickets.restore(saved.tickets)
     let left = Countdown(workers.count)
     for (index, worker) in workers.enumerated() {
       worker.loop.execute { [self] in
