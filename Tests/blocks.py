@@ -5,6 +5,7 @@ A block of Markdown is fenced, or indented by four spaces. A comment in front of
     <!-- not run: REASON -->     why no reader can run it, or that no code is in it
     <!-- only: VARIANT -->       it is for readers with the package, or for those with a clone
     <!-- file: PATH -->          the text has the reader save it there
+    <!-- needs: PROGRAM -->      it is run only where this program is installed
     <!-- given: COMMAND -->      what the text takes for granted, such as a file of the reader's own
     <!-- interrupt -->           the commands do not end by themselves: they are interrupted once they have printed something
 
@@ -15,13 +16,14 @@ lines after `systemctl edit` are what the reader enters there.
 import dataclasses
 import pathlib
 import re
+import shutil
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-DIRECTIVE = re.compile(r"(not run|only|file|given|interrupt)(?:: (.*))?")
+DIRECTIVE = re.compile(r"(not run|only|file|needs|given|interrupt)(?:: (.*))?")
 
 # What checks such blocks instead: Tests/InteroperabilityTests has a browser, nginx and promtool, Tests/InstallTests a compiler, Tests/node Node.
 ELSEWHERE = {"html", "js", "nginx", "swift", "yaml"}
-LANGUAGES = ELSEWHERE | {"c", "python", "sh", "toml"}
+LANGUAGES = ELSEWHERE | {"c", "go", "java", "python", "rust", "sh", "toml"}
 
 
 @dataclasses.dataclass
@@ -33,6 +35,7 @@ class Block:
     not_run: str = ""
     only: str = ""
     file: str = ""
+    needs: str = ""
     given: list = dataclasses.field(default_factory=list)
     interrupt: bool = False
 
@@ -138,12 +141,14 @@ write = ["*"]
 """
 
 
-def steps(name, variant):
-    """What a reader of a document does, in order, as commands of one shell."""
+def steps(name, variant, installed=shutil.which):
+    """What a reader of a document does, in order, as commands of one shell. `installed` says whether there is a program."""
     if not name.endswith(".md") and name != "docs/man/streamd.toml.5":
         yield from saved(Block(name, "toml", OF_MANUALS))
     for block in blocks(name):
         if block.not_run or block.only not in ("", variant) or (block.language in ELSEWHERE and not block.file):
+            continue
+        if block.needs and not installed(block.needs):
             continue
         yield from (Step(block.place, command) for command in block.given)
         if block.language not in LANGUAGES:

@@ -180,7 +180,7 @@ def clones_work(installation):
             (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
             (clone / "Sources").symlink_to(PROJECT / "Sources")
             done = list(blocks.steps(name, "clone"))
-            output = said("timeout", "60", "bash", "-c", f"steps={steps}\n" + blocks.script(done, steps), cwd=clone)
+            output = said("timeout", "300", "bash", "-c", f"steps={steps}\n" + blocks.script(done, steps), cwd=clone)
             expect(not (wrong := list(blocks.problems(done, output))), "\n".join(wrong))
 
 

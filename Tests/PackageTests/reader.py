@@ -65,7 +65,7 @@ def read(container, packages, names):
     with upstreams(container):
         container.run("sh", "-ec", PREPARE)
         for name in names:
-            steps = list(blocks.steps(name, "package"))
+            steps = list(blocks.steps(name, "package", installed=lambda program: False))
             if steps:
                 count += len({step.place for step in steps})
                 container.run("sh", "-ec", FRESH)
