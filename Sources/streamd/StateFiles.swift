@@ -48,8 +48,17 @@ struct StateFiles: Sendable {
     }
   }
 
-  /// Removes a file.
-  func remove(_ name: String) { queue.async { [folder] in _ = unsafe unlink("\(folder)/\(name)") } }
+  /// Removes files, which do not come back after a loss of power.
+  func remove(_ names: [String]) {
+    guard !names.isEmpty else { return }
+    queue.async { [folder] in
+      for name in names { _ = unsafe unlink("\(folder)/\(name)") }
+      let descriptor = unsafe open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+      guard descriptor >= 0 else { return }
+      fsync(descriptor)
+      close(descriptor)
+    }
+  }
 
   /// The content of a file; nil: it cannot be read.
   func content(of name: String) -> [UInt8]? { try? readFile(at: "\(folder)/\(name)", limit: Self.limit) }

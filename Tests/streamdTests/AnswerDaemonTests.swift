@@ -236,6 +236,55 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  /// A reader stays over a restart, and is told once.
+  @Test func aReaderIsToldOnceThatARestartHasCutItsAnswerOff() async throws {
+    let daemon = try RestartedDaemon()
+    let path = daemon.folder.path("s")
+    try daemon.makeListener()
+    let configuration = template("hold=2", keep: "memory")
+    try await daemon.start(configuration)
+    #expect(try await http(path, "PUT", "/streams/answers/a", body: "a").status == 201)
+    let connection = try StreamConnection(socket: path)
+    defer { connection.close() }
+    var events = connection.stream("answers/a").values.makeAsyncIterator()
+    var last: UInt64 = 0
+    for _ in 0..<2 { last = try await events.next()?.id ?? 0 }
+    async let response = http(path, "GET", "/streams/answers/a", ["Accept: text/event-stream"])
+    try await Task.sleep(for: .milliseconds(100))
+    daemon.signal(SIGTERM)
+    #expect(try await daemon.end() == 0)
+    _ = try upstream.text("/release/\(key)")
+    try await daemon.start(configuration)
+    let sentence = "cut off by a restart after event \(last)"
+    do {
+      _ = try await events.next()
+      Issue.record("it goes on")
+    } catch { #expect("\(error)".contains(sentence), "\(error)") }
+    let body = try await response.body
+    #expect(words(in: body) == words("a", 2) && body.ranges(of: sentence).count == 1, "\(body)")
+    #expect(try upstream.modelled(key).requests == ["a": 1])
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aReloadLeavesAnAnswerThatComesAsItIs() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template("hold=2", "running = 1"))
+    for name in ["a", "b"] { _ = try await http(path, "PUT", "/streams/answers/\(name)", body: name) }
+    _ = try await daemon.events(2, of: "answers/a")
+    try await daemon.reload(template("hold=2&x=1", "running = 1", http: ", timeout = \"20s\""))
+    _ = try upstream.text("/release/\(key)")
+    for name in ["a", "b"] { #expect(try await texts(path, "answers/\(name)") == words(name)) }
+    #expect(try upstream.modelled(key).requests == ["a": 1, "b": 1])
+    // Without its template it is gone.
+    try await daemon.reload("[streams.s]\npublish = true")
+    #expect(try await http(path, "GET", "/streams/answers/a").status == 404)
+    while try !FileManager.default.contentsOfDirectory(atPath: daemon.state + "/requests").isEmpty {
+      try await Task.sleep(for: .milliseconds(5))
+    }
+    #expect(await daemon.stop() == 0)
+  }
+
   /// Whenever the daemon is killed: a request is made once, or, if it may be repeated, until its answer is complete.
   @Test(arguments: [false, true]) func twentyKillsLoseNoRequestAndRepeatNone(repeats: Bool) async throws {
     let daemon = try RestartedDaemon(hasManager: false)

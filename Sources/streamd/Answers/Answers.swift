@@ -127,12 +127,10 @@ final class Answers: Sendable {
   /// These streams are gone.
   func remove(_ names: [String]) {
     perform { state in
-      names.flatMap { name -> [AnswerMachine.Action] in
-        (state.begins[name], state.refusals[name]) = (nil, nil)
-        guard state.records.removeValue(forKey: name) != nil else { return [] }
-        files.remove(AnswerRecord.file(of: name))
-        return state.machine.remove(name)
-      }
+      let known = names.filter { state.records.removeValue(forKey: $0) != nil }
+      for name in known { (state.begins[name], state.refusals[name]) = (nil, nil) }
+      files.remove(known.map { AnswerRecord.file(of: $0) })
+      return known.flatMap { state.machine.remove($0) }
     }
   }
 
@@ -183,9 +181,16 @@ final class Answers: Sendable {
 
   /// The process ends: answers that have not ended are cut off. Returns when that is stored, and nothing is stored after it.
   func stop() {
+    state.withLock { $0.isEnding = true }
+    // What is being marked, is answered then, or waits for the next process.
+    files.flush()
     perform { state in
-      state.isEnding = true
-      return state.records.keys.filter { state.machine.phase(of: $0) == .answering }.map { .store($0) }
+      state.records.keys.filter { name in
+        switch state.machine.phase(of: name) {
+        case .answering, .closing: true
+        case .waiting, .marking, .ended, nil: false
+        }
+      }.map { .store($0) }
     }
     files.flush()
   }
@@ -212,6 +217,7 @@ final class Answers: Sendable {
     let keepsBody = state.machine.template(of: name).map { state.repeats.contains($0) } == true
     let file = AnswerRecord.file(of: name)
     files.perform { [self] files in
+      guard !self.state.withLock({ $0.isEnding }) else { return }
       var failure: String?
       var body: HTTPBody?
       if let bytes = files.content(of: file), var record = try? RecordFields.read(AnswerRecord.self, from: bytes[...]) {
@@ -243,8 +249,10 @@ final class Answers: Sendable {
     guard var record = state.records[name] else { return }
     switch state.machine.phase(of: name) {
     case .ended(let failure): (record.step, record.failure) = (failure == nil ? .complete : .failed, failure ?? "")
-    case .answering: record.step = .cutOff
-    case .waiting, .marking, .closing, nil: return
+    case .closing(let failure?): (record.step, record.failure) = (.failed, failure)
+    // The stream may lack the last events of an answer that is complete.
+    case .answering, .closing: record.step = .cutOff
+    case .waiting, .marking, nil: return
     }
     state.records[name] = record
     let keepsBody = record.step == .cutOff
