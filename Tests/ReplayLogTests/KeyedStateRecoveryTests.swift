@@ -100,6 +100,34 @@ extension EventLog {
     }
   }
 
+  /// The mark covers events of which the log's pages are not on the disk.
+  @Test(arguments: [1, 7, 20]) func aStateOutlivesTheEventsThatItsLogLosesInAPowerFailure(lost: UInt64) throws {
+    let place = try KeyedFile()
+    let log = try place.log()
+    var random = SystemRandom(1)
+    var model = StateModel()
+    for (event, key) in log.appendKeyed(20, &random) { model.put(event, key) }
+    let marks = try #require(log.state?.marks)
+    for _ in 0..<2 { _ = marks.didSync(marks.willSync()) }
+    let end = log.endPosition
+    for position in end - lost..<end {
+      let data = log.layout.data(of: position)
+      UnsafeMutableRawPointer(mutating: try #require(data.baseAddress)).storeBytes(of: 0xEE, as: UInt8.self)
+    }
+    for boot in 2...3 as ClosedRange<UInt64> {
+      let again = try place.log(boot: boot, time: 2000 * boot)
+      let state = try #require(again.state)
+      #expect(!again.heldIDs.contains(end - 1))
+      for _ in 0..<3 {
+        #expect(state.incompleteness == nil)
+        #expect(state.events(asOf: again.endPosition) == model.events)
+        for (event, key) in again.appendKeyed(1, &random) { model.put(event, key) }
+      }
+      let marks = try #require(state.marks)
+      for _ in 0..<2 { _ = marks.didSync(marks.willSync()) }
+    }
+  }
+
   @Test(arguments: seeds(300)) func randomDamageNeverServesAWrongState(seed: UInt64) throws {
     var random = SystemRandom(seed)
     let place = try KeyedFile()

@@ -209,7 +209,9 @@ extension KeyedState {
           state.retain(mark)
           state.considerAgain(layout, &log, settings, progress)
         }
-        state.use(upTo: log.salvagedEnd ?? log.end)
+        // The mark may cover events that the log has lost. Only a fleet sends them again, and then the log ends before them: no
+        // other log gives their ids to further events.
+        state.use(upTo: log.end)
         state.limitCommittedEnd(to: log.end)
         state.useMarks(layout)
         return state
