@@ -118,6 +118,8 @@ public final class EventLog {
   /// Every position from here on was assigned to an event, except in the hole; earlier positions are unknown. In the
   /// header.
   private(set) var historyStart: UInt64
+  /// Whether the history was cut by a second hole, a power failure or a restart: nothing counts the events before it.
+  public private(set) var isCut: Bool
   private var lastTime: UInt64 = 0
   /// The positions of stored events before which the clock was set back; only the newest.
   private(set) var stepsBack: [UInt64] = []
@@ -176,6 +178,7 @@ public final class EventLog {
     checkpoint = checkpointNote?.restore(upTo: extent.salvagedEnd ?? extent.end).flatMap { Checkpoint($0) }
     (fleetNote, fleetBytes) = layout.restoredFleetNote(extent)
     historyStart = extent.historyStart
+    isCut = extent.salvagedEnd != nil || extent.count > 0 && extent.historyStart == extent.first
     noteGrowth()
     guard extent.count > 0 else { return }
     let newest = position(ofLast: 1)
@@ -328,7 +331,7 @@ public final class EventLog {
         guard heldPosition >= holeEnd else { return false }
         drop(to: holeEnd)
       }
-      historyStart = max(historyStart, holeEnd)
+      if holeEnd > historyStart { (historyStart, isCut) = (holeEnd, true) }
       holeStart = endPosition
     }
     countStart += id - endPosition
@@ -385,6 +388,7 @@ public final class EventLog {
     (firstPosition, endPosition, committedEnd, countStart) = (first, first, first, first)
     (holeStart, holeEnd, hasNewHole) = (0, 0, false)
     historyStart = first < other.holeStart ? other.historyStart : max(other.historyStart, other.holeEnd)
+    isCut = other.isCut || historyStart > other.historyStart
     writeState()
     nextOffset = 0
     var position = first

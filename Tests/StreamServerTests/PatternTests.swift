@@ -291,6 +291,23 @@ import Testing
     }
   }
 
+  /// A second hole evicts the events before the first one, and nothing counts them any more.
+  @Test func eventsThatASecondHoleHasEvictedMayBeGone() async throws {
+    try await withServer { harness in
+      let source = try harness.add("s/a", Self.isText)
+      source.send([65])
+      for byte in [66, 67] as [UInt8] {
+        var batch = EventBatch([[byte]])
+        batch.loss = .known(5)
+        source.send(batch: batch)
+      }
+      let client = try HTTPWireClient(harness)
+      client.get("/streams/s/*?follow=0", "Last-Event-ID: 1000")
+      let events = ParsedEvent.all(in: try client.response().text)
+      #expect(events.first?.type == "gap" && events.first?.data == #"{"lost":null,"stream":"s/a"}"#, "\(events)")
+    }
+  }
+
   // MARK: Credit
 
   @Test func oneCreditIsForAllStreams() async throws {

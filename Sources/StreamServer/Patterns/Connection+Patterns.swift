@@ -76,7 +76,7 @@ extension PatternReader {
     log.dropExpired()
     let position = log.position(since: time)
     // Events that are gone may have been later than the time, and after a clock was set back, those that are there are not.
-    let mayBeGone = position == log.firstPosition && log.count(from: 0, to: position) > 0
+    let mayBeGone = position == log.firstPosition && (log.isCut || log.count(from: 0, to: position) > 0)
     let isLost = time > EventLoop.wallClock() || mayBeGone && log.newestTime.map { $0 >= time } ?? false
     return .init(position, isLost ? .unknown : .none, in: log)
   }
