@@ -1,7 +1,7 @@
 import Synchronization
 
 /// A value of any type, protected by a lock. Bodies are short and call nothing that may take another lock: no
-/// subscriber, no subscription, no closure of a caller. Only `WorkQueue` differs: its lock stands for a thread's turn.
+/// subscriber, no subscription, no closure of a caller.
 ///
 /// `Mutex` alone does not accept state that is not `Sendable`, such as subscriptions and subscribers. The result of a
 /// body is used by the rules of its own protocol, in which `request` and `cancel` are thread-safe and signals are
@@ -23,15 +23,6 @@ import Synchronization
       defer { edge.store(0, ordering: .releasing) }
       return LockedBox(try body(&box.value))
     }.value
-  }
-
-  /// As `withLock`, unless another thread runs a body now; the result is nil then.
-  @inlinable package func withLockIfAvailable<Result>(_ body: (inout State) -> Result) -> Result? {
-    mutex.withLockIfAvailable { box in
-      _ = edge.load(ordering: .acquiring)
-      defer { edge.store(0, ordering: .releasing) }
-      return LockedBox(body(&box.value))
-    }?.value
   }
 }
 

@@ -1,15 +1,14 @@
 import Dispatch
 import Glibc
-import Locks
 import Synchronization
 
 /// A serial queue for work that may wait. A thread that must not wait can do a piece of the work itself, while the queue
 /// does none.
 public final class WorkQueue: Sendable {
   private let queue: DispatchQueue
-  /// Held while work runs.
-  private let gate = Locked(())
-  /// The thread that runs work; 0: none.
+  /// Taken while work runs. Work may wait for other threads, which a lock must not.
+  private let gate = DispatchSemaphore(value: 1)
+  /// The thread that runs work; 0: none. It also orders the work for the thread sanitizer.
   private let worker = Atomic<UInt>(0)
 
   /// - Parameter label: for debuggers.
@@ -25,18 +24,27 @@ public final class WorkQueue: Sendable {
 
   /// Runs work after all that was added before, and waits for it. Must not be called by work of the queue.
   public func sync<Result>(_ work: () throws -> Result) rethrows -> Result {
-    try queue.sync { try gate.withLock { _ in try run(work) } }
+    try queue.sync { try perform(work) }
   }
 
   /// Runs work on this thread now, unless other work runs.
   /// - Returns: nil: other work runs.
-  public func syncIfIdle<Result>(_ work: () -> Result) -> Result? { gate.withLockIfAvailable { _ in run(work) } }
+  public func syncIfIdle<Result>(_ work: () -> Result) -> Result? {
+    guard gate.wait(timeout: DispatchTime(uptimeNanoseconds: 1)) == .success else { return nil }
+    return run(work)
+  }
 
-  private func perform(_ work: () -> Void) { gate.withLock { _ in run(work) } }
+  private func perform<Result>(_ work: () throws -> Result) rethrows -> Result {
+    gate.wait()
+    return try run(work)
+  }
 
   private func run<Result>(_ work: () throws -> Result) rethrows -> Result {
-    worker.store(UInt(pthread_self()), ordering: .relaxed)
-    defer { worker.store(0, ordering: .relaxed) }
+    _ = worker.exchange(UInt(pthread_self()), ordering: .acquiring)
+    defer {
+      worker.store(0, ordering: .releasing)
+      gate.signal()
+    }
     return try work()
   }
 

@@ -300,7 +300,7 @@ int usleep(useconds_t microseconds) {
 // MARK: Threads
 
 enum { THREADS = 64, STACK = 512 << 10 };
-enum wait { RUNNABLE, EPOLL, SEMAPHORE, OVER };
+enum wait { RUNNABLE, EPOLL, SEMAPHORE, QUEUE, OVER };
 struct thread {
   ucontext_t context;
   char *stack;
@@ -312,6 +312,8 @@ struct thread {
   struct epoll_event *events;
   // SEMAPHORE
   void *semaphore;
+  // QUEUE
+  void *queue;
   void *(*body)(void *);
   void *argument;
   char name[16];
@@ -399,6 +401,8 @@ static void switch_threads(void) {
   yield_as(RUNNABLE, 0);
 }
 
+static bool is_busy(void *queue);
+
 static int real_semaphore_wait(void *semaphore) {
   REAL(long, dispatch_semaphore_wait, void *, uint64_t);
   return real(semaphore, 0) == 0;
@@ -425,6 +429,9 @@ static bool resume(struct thread *thread) {
       } else {
         return false;
       }
+      break;
+    case QUEUE:
+      if (is_busy(thread->queue)) return false;
   }
   int code = errno;
   thread->wait = RUNNABLE;
@@ -516,16 +523,43 @@ static uint64_t moment(uint64_t time) {
   return time & ~(1ull << 63);
 }
 
+/// Serial queues with a task that has begun: it may wait, while others run.
+static void *busy_queues[64];
+static int busy_count;
+
+static bool is_busy(void *queue) {
+  for (int i = 0; i < busy_count; i++) {
+    if (busy_queues[i] == queue) return true;
+  }
+  return false;
+}
+
+static void begin_work(void *queue) {
+  if (is_global(queue)) return;
+  if (busy_count == 64) sim_abort("too many queues wait");
+  busy_queues[busy_count++] = queue;
+}
+
+static void end_work(void *queue) {
+  for (int i = 0; i < busy_count; i++) {
+    if (busy_queues[i] != queue) continue;
+    busy_queues[i] = busy_queues[--busy_count];
+    return;
+  }
+}
+
 static void run_task(int index) {
   struct task task = tasks[index];
   memmove(&tasks[index], &tasks[index + 1], (size_t)(--task_count - index) * sizeof task);
   sim_trace_add(2000);
+  begin_work(task.queue);
   if (task.block) {
     task.block();
     _Block_release(task.block);
   } else {
     task.function(task.context);
   }
+  end_work(task.queue);
   dispatch_release(task.queue);
 }
 
@@ -547,13 +581,30 @@ void dispatch_after(uint64_t time, void *queue, block_t block) {
   add_task((struct task){queue, _Block_copy(block), NULL, NULL, moment(time)});
 }
 
+/// Nothing can run before time passes.
+static void pass_to_next(void) {
+  uint64_t next = sim_next_deadline();
+  if (next == UINT64_MAX) sim_abort("everything waits, and nothing will happen");
+  if (next > now_ns) now_ns = next;
+}
+
 void dispatch_sync(void *queue, block_t block) {
   REAL(void, dispatch_sync, void *, block_t);
   if (!simulated) return real(queue, block);
+  while (is_busy(queue)) {
+    if (current) {
+      current->queue = queue;
+      yield_as(QUEUE, 0);
+    } else if (!sim_run_one()) {
+      pass_to_next();
+    }
+  }
   for (int i = 0; i < task_count;) {  // what stands before it in the queue
     if (tasks[i].queue == queue && tasks[i].due <= now_ns) run_task(i), i = 0; else i++;
   }
+  begin_work(queue);
   block();
+  end_work(queue);
 }
 
 uint64_t dispatch_time(uint64_t when, int64_t delta) {
@@ -675,6 +726,7 @@ static bool is_due(const struct source *source) {
 static bool is_next(int index) {
   if (tasks[index].due > now_ns) return false;
   if (is_global(tasks[index].queue)) return true;
+  if (is_busy(tasks[index].queue)) return false;
   for (int i = 0; i < index; i++) {
     if (tasks[i].queue == tasks[index].queue && tasks[i].due <= now_ns) return false;
   }
