@@ -9,7 +9,8 @@ import Systemd
 final class FeedReports: Sendable {
   let status = SourceStatus()
   private let stream: String
-  private let server: StreamServer
+  /// Its streams have the reports.
+  private weak let server: StreamServer?
   private let journal: Journal
   /// nil: there was no report yet, as is usual for values that clients publish.
   private let entries = Locked<Entries?>(nil)
@@ -56,7 +57,7 @@ final class FeedReports: Sendable {
     case .failedEvent(let reason):
       noteFailedEvents(reason, 1)
     case .malformed(let count, let fault):
-      server.countMalformed(of: stream, count)
+      server?.countMalformed(of: stream, count)
       status.set(.failing("the last event failed: \(FeedEntries.noJSON(fault))"), of: .lastEvent)
     case .passing: status.set(.healthy, of: .lastEvent)
     case .process(let report): if let health = SourceHealth(report) { status.set(health, of: .pipeline) }
@@ -65,7 +66,7 @@ final class FeedReports: Sendable {
   }
 
   private func noteFailedEvents(_ reason: String, _ count: Int) {
-    server.countFailedEvents(of: stream, count)
+    server?.countFailedEvents(of: stream, count)
     status.set(.failing("the last event failed: \(reason)"), of: .lastEvent)
   }
 

@@ -72,8 +72,8 @@ final class RunningStreams: @unchecked Sendable {
   func begin(_ configuration: Configuration, former: [(name: String, maker: StreamOwner?)]) throws {
     logs.listen { [queue, weak self] loss in
       queue.async { [weak self] in self?.take(loss) }
-    } lacksMemory: { [server] in
-      server.noteLackOfMemory()
+    } lacksMemory: { [weak server] in
+      server?.noteLackOfMemory()
     }
     setMemory(configuration)
     // On the queue, so that a loss is taken after the stream was added.
