@@ -48,6 +48,8 @@ private struct Steps {
 }
 
 private let streamNames = ["drop", "block", "publish", "publish-block", "$stats", "$streams", "none", "$config"]
+/// Instead of the last four names, in a request with the highest bit of its size.
+private let patterns = ["*", "p*", "*k", "none*"]
 
 private final class World {
   private var server: StreamServer
@@ -245,9 +247,11 @@ private final class Client {
     frame.encode(into: &bytes)
     // Credit counts when the frame may have arrived; a frame that did not is cut, and nothing after it is read.
     switch frame {
-    case .request(let id, _, let credit, _, _, _):
+    case .request(let id, _, let credit, let payload, _, _):
       let former = requests[id]
-      requests[id] = Request(credit: (former?.credit ?? 0) + UInt64(credit), isReused: former != nil)
+      // The events of a pattern are those of several streams.
+      let isOfMany = payload.metadata?.contains(UInt8(ascii: "*")) == true
+      requests[id] = Request(credit: (former?.credit ?? 0) + UInt64(credit), isReused: former != nil || isOfMany)
     case .requestN(let id, let credit): requests[id]?.credit += UInt64(credit)
     default: break
     }
@@ -264,7 +268,7 @@ private final class Client {
   /// A request over HTTP, or a message in a WebSocket; the lowest bits of the size say how much of it.
   func sendHTTP(_ choices: UInt8, _ detail: UInt8, size: Int) {
     isExact = false
-    let name = streamNames[Int(detail & 7) % streamNames.count]
+    let name = size & 0x8000 != 0 && detail & 4 != 0 ? patterns[Int(detail & 3)] : streamNames[Int(detail & 7)]
     let fields = "Host: a\r\n" + (detail & 0x40 != 0 ? "If-None-Match: *\r\n" : "")
     func head(_ line: String, _ more: String = "") -> [UInt8] {
       Array("\(line) HTTP/1.\(detail >> 7 ^ 1)\r\n\(fields)\(more)\r\n".utf8)
@@ -336,11 +340,13 @@ private final class Client {
 
   func sendRequest(_ choices: UInt8, _ id: UInt8, size: Int) {
     let kind = RequestKind.allCases[Int(choices & 3)]
-    let name = streamNames[Int(choices >> 2 & 7) % streamNames.count]
+    let index = Int(choices >> 2 & 7)
+    let name = size & 0x8000 != 0 && index >= 4 ? patterns[index - 4] : streamNames[index]
     let options = [
       "", #"{"from":"new"}"#, #"{"from":1}"#, #"{"from":"-1d","on_lag":"fail","ids":false}"#, #"{"from":"latest"}"#,
       #"{"where":{"":{"ge":1}},"marker":true,"gaps":true}"#, #"{"where":{"/a":"x"},"on_lag":"latest"}"#,
       #"{"marker":true}"#, #"{"map":true}"#, #"{"map":true,"position":1}"#,
+      #"{"names":true,"marker":true,"from":1}"#, #"{"names":true,"where":{"":{"ge":1}}}"#, #"{"names":true}"#,
     ]
     let isPublishing = kind == .channel || kind == .fireAndForget
     let data =
