@@ -291,7 +291,6 @@ import Testing
     }
   }
 
-  /// A second hole evicts the events before the first one, and nothing counts them any more.
   @Test func eventsThatASecondHoleHasEvictedMayBeGone() async throws {
     try await withServer { harness in
       let source = try harness.add("s/a", Self.isText)
@@ -556,6 +555,25 @@ import Testing
       let later = try add(next, "s/later")
       later.send([71])
       #expect(try Self.events(http, 3).map(\.type) == ["s/a", "s/a", "s/later"])
+    }
+  }
+
+  @Test func aPatternThatCannotGoOnEndsWithAllItsMembers() async throws {
+    try await withTwoServers { first, next in
+      let before = try (0..<4).map { try first.add("s/\($0)", Self.isText) }
+      let after = try (0..<4).map { try next.add("s/\($0)", Self.isText) }
+      let client = try WireClient.ready(first.path)
+      client.subscribe("s/*", credit: 1, options: #"{"names":true,"from":"new","on_lag":"fail"}"#)
+      first.eventually { first.server.statistics.subscribers == 4 }
+      for source in before { source.send([65], [66]) }
+      _ = try client.payload()
+      try await first.handOver(to: next)
+      guard case .error(StreamID(1), _, let sentence)? = try client.receive() else { return #expect(Bool(false)) }
+      #expect(sentence.hasPrefix("lagged"))
+      next.eventually { next.server.statistics.subscribers == 0 }
+      for source in after { source.send([67]) }
+      client.send(.requestN(StreamID(1), 9))
+      #expect(try client.isSilent())
     }
   }
 

@@ -430,7 +430,12 @@ class RSocketSpeaker: Speaker {
   }
 
   override func restore(_ saved: SavedConnection) {
-    for subscription in saved.subscriptions { connection.restore(subscription) }
+    // A member that cannot go on may end its pattern, and so the others.
+    let patterns = Set(saved.patterns.map(\.id))
+    for subscription in saved.subscriptions
+    where !patterns.contains(subscription.id) || connection.readers[RequestID(subscription.id)] != nil {
+      connection.restore(subscription)
+    }
     for channel in saved.channels { restore(channel) }
   }
 
