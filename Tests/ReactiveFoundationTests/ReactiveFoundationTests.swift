@@ -98,7 +98,7 @@ import Testing
   @Test func notificationsAreDeliveredUntilTheSubscriberCancels() {
     let center = NotificationCenter()
     let name = Notification.Name("test")
-    var seen: [Int] = []
+    nonisolated(unsafe) var seen: [Int] = []
     let sink = center.publisher(for: name).compactMap { $0.userInfo?["n"] as? Int }.sink { seen.append($0) }
     center.post(name: name, object: nil, userInfo: ["n": 1])
     center.post(name: Notification.Name("other"), object: nil, userInfo: ["n": 2])

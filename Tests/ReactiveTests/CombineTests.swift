@@ -24,7 +24,7 @@ import Testing
   @Test func aCurrentValueInFlatMapIsNeitherRepeatedNorMissed() {
     let subject = CurrentValueSubject<Int, Never>(0)
     let inner = PassthroughSubject<Int, Never>()
-    var values: [Int] = []
+    nonisolated(unsafe) var values: [Int] = []
     let sink = subject.flatMap(maxPublishers: .max(1)) { Just($0) }.sink { values.append($0) }
     (1...3).forEach(subject.send)
     #expect(values == [0, 1, 2, 3])
@@ -49,7 +49,7 @@ import Testing
   }
 
   @Test func sinkInAReferenceCycleIsReleasedAtTheEnd() {
-    final class Model {
+    final class Model: @unchecked Sendable {
       var bag: Set<AnyCancellable> = []
       var sink: Subscribers.Sink<Int, Never>?
       var sum = 0
@@ -76,22 +76,23 @@ import Testing
   }
 
   @Test func sinkSubscriberReleasesItsClosuresWhenCancelledInsideOne() {
-    final class Token {}
+    final class Token: Sendable {}
+    final class Holder: @unchecked Sendable { var cancel: () -> Void = {} }
     weak var token: Token?
     let subject = PassthroughSubject<Int, Never>()
     let sink: Subscribers.Sink<Int, Never>
     do {
       let captured = Token()
       token = captured
-      var cancel: () -> Void = {}
+      let holder = Holder()
       sink = Subscribers.Sink(receiveCompletion: { _ in }) { [captured] _ in
-        cancel()
+        holder.cancel()
         _ = captured
       }
-      cancel = { [weak sink] in sink?.cancel() }
+      holder.cancel = { [weak sink] in sink?.cancel() }
       subject.subscribe(sink)
       subject.send(1)
-      cancel = {}
+      holder.cancel = {}
     }
     #expect(token == nil)
     sink.receiveValue(2)
@@ -99,7 +100,7 @@ import Testing
 
   /// A program's operator may pass upstream's subscription on as its own, and complete inside `receive`.
   @Test(arguments: [1, 2]) func endInsideTheClosureOfASinkKeepsTheClosureUntilItReturns(depth: Int) {
-    final class Forwarding: Publisher {
+    final class Forwarding: Publisher, @unchecked Sendable {
       typealias Output = Int
       typealias Failure = Never
       let subject = PassthroughSubject<Int, Never>()
@@ -112,10 +113,10 @@ import Testing
             receiveCompletion: subscriber.receive))
       }
     }
-    final class Token {}
-    weak var token: Token?
+    final class Token: Sendable {}
+    nonisolated(unsafe) weak var token: Token?
     let publisher = Forwarding()
-    var isHeld: [Bool] = []
+    nonisolated(unsafe) var isHeld: [Bool] = []
     func watch() -> AnyCancellable {
       let captured = Token()
       token = captured
@@ -160,7 +161,7 @@ import Testing
       compared.append([a.index, b.index])
       return a.key < b.key
     }
-    var found: [Int] = []
+    nonisolated(unsafe) var found: [Int] = []
     let publisher = pairs.publisher.eraseToAnyPublisher()
     _ = publisher.max(by: less).sink { found.append($0.index) }
     #expect(compared == [[0, 1], [0, 2], [0, 3]])
@@ -287,7 +288,7 @@ import Testing
     #expect(recorder.signals == [.subscribed, .value(1), .finished] && probe.state.cancels == 1)
     probe.send(2)
     #expect(recorder.values == [1])
-    var failure: SingleError?
+    nonisolated(unsafe) var failure: SingleError?
     _ = Empty<Int, Never>().asSingle().sink(
       receiveCompletion: { if case .failure(let error) = $0 { failure = error as? SingleError } },
       receiveValue: { _ in })
@@ -298,7 +299,7 @@ import Testing
     final class Model { @Published var x = 1 }
     let (one, two) = (Model(), Model())
     two.x = 2
-    var seen: [Int] = []
+    nonisolated(unsafe) var seen: [Int] = []
     let sink = one.$x.sink { seen.append($0) }
     one.$x = two.$x
     two.x = 3
@@ -319,7 +320,7 @@ import Testing
   @Test func theImmediateSchedulersTimeStandsStill() {
     let now = ImmediateScheduler.shared.now
     #expect(now.advanced(by: 5) == now && now.distance(to: now.advanced(by: 5)) == 0)
-    var arrays: [[Int]] = []
+    nonisolated(unsafe) var arrays: [[Int]] = []
     _ = (1...3).publisher.collect(.byTime(ImmediateScheduler.shared, 5)).sink { arrays.append($0) }
     #expect(arrays.flatMap { $0 } == [1, 2, 3])
   }

@@ -3,7 +3,7 @@ import Testing
 
 @Suite struct CoreTests {
   @Test func sinkReceivesAllValuesThenTheCompletion() {
-    var log: [String] = []
+    nonisolated(unsafe) var log: [String] = []
     let sink = [1, 2, 3].publisher.sink(
       receiveCompletion: { log.append("\($0)") }, receiveValue: { log.append("\($0)") })
     withExtendedLifetime(sink) { #expect(log == ["1", "2", "3", "finished"]) }
@@ -11,7 +11,7 @@ import Testing
 
   @Test func releasingTheCancellableEndsTheSubscription() {
     let subject = PassthroughSubject<Int, Never>()
-    var values: [Int] = []
+    nonisolated(unsafe) var values: [Int] = []
     var sinks: Set<AnyCancellable> = []
     subject.sink { values.append($0) }.store(in: &sinks)
     subject.send(1)

@@ -143,8 +143,8 @@ import Testing
   }
 
   @Test func publisherThatArrivesDuringADeliveryFollowsIt() {
-    let outer = PassthroughSubject<AnyPublisher<Int, Never>, Never>()
-    var notes: [String] = []
+    nonisolated(unsafe) let outer = PassthroughSubject<AnyPublisher<Int, Never>, Never>()
+    nonisolated(unsafe) var notes: [String] = []
     let sink = outer.switchToLatest().sink { value in
       notes.append("\(value)")
       if value == 1 { outer.send([3, 4].publisher.eraseToAnyPublisher()) }

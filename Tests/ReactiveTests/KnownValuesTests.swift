@@ -5,7 +5,7 @@ import Testing
 // test: an operator that returned another type would not compile here.
 @Suite struct KnownValuesTests {
   private func signals<P: Publisher>(_ publisher: P) -> String {
-    var text = ""
+    nonisolated(unsafe) var text = ""
     _ = publisher.sink(
       receiveCompletion: { if case .failure(let error) = $0 { text += "\(error)" } else { text += "|" } },
       receiveValue: { text += "\($0)" })

@@ -33,6 +33,7 @@ struct OperatorCase: CustomTestStringConvertible, @unchecked Sendable {
     }
     sink = { source, note in
       let (publisher, settle) = make(source)
+      nonisolated(unsafe) let note = note
       return (publisher.sink(receiveCompletion: { note("\($0)") }, receiveValue: { note("\($0)") }), settle)
     }
   }

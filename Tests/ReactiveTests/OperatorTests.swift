@@ -21,7 +21,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
       for value in 0...3 { subject.send(value) }
       subject.send(completion: .finished)
       #expect(recorder.isEnded)
-      var known: [Int] = []
+      nonisolated(unsafe) var known: [Int] = []
       _ = Just(0).output(in: range).sink { known.append($0) }
       return [recorder.values, known]
     }
@@ -36,7 +36,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
 
   @Test func countsMayBeAsLargeAsTheirType() {
     func values(_ publisher: some Publisher<Int, Never>) -> [Int] {
-      var values: [Int] = []
+      nonisolated(unsafe) var values: [Int] = []
       _ = publisher.sink { values.append($0) }
       return values
     }
@@ -135,7 +135,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
 
   @Test func failuresAreMapped() {
     struct Other: Error, Equatable {}
-    var failure: Subscribers.Completion<Other>?
+    nonisolated(unsafe) var failure: Subscribers.Completion<Other>?
     let sink = Fail<Int, TestError>(error: TestError()).mapError { _ in Other() }
       .sink(receiveCompletion: { failure = $0 }, receiveValue: { _ in })
     sink.cancel()

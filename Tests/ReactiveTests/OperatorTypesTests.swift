@@ -152,7 +152,7 @@ extension Publishers.Share { fileprivate var name: String { "Share" } }
       source.filter { $0 > 1 }.tryFilter { $0 < 3 }, source.tryFilter { $0 > 1 }.filter { $0 < 3 },
       source.tryFilter { $0 > 1 }.tryFilter { $0 < 3 },
     ]
-    var seen: [String] = []
+    nonisolated(unsafe) var seen: [String] = []
     func note<P: Publisher>(_ publisher: P) -> AnyCancellable {
       publisher.sink(receiveCompletion: { _ in }, receiveValue: { seen.append("\($0)") })
     }

@@ -14,8 +14,8 @@ import Testing
   }
 
   @Test func publishesTheInitialValueAndEachChangeBeforeItHappens() {
-    let contact = Contact(name: "A")
-    var seen: [String] = []
+    nonisolated(unsafe) let contact = Contact(name: "A")
+    nonisolated(unsafe) var seen: [String] = []
     let sink = contact.$name.sink { seen.append("\($0) after \(contact.name)") }
     contact.name = "B"
     contact.name.append("C")
@@ -26,8 +26,8 @@ import Testing
   }
 
   @Test func objectWillChangePrecedesEachChange() {
-    let friend = Friend(name: "A")
-    var seen: [String] = []
+    nonisolated(unsafe) let friend = Friend(name: "A")
+    nonisolated(unsafe) var seen: [String] = []
     let sink = friend.objectWillChange.sink { seen.append("\(friend.name) \(friend.age) \(friend.since)") }
     friend.name = "B"
     friend.age += 1
@@ -39,7 +39,7 @@ import Testing
 
   @Test func objectsHaveSeparatePublishers() {
     let contacts = (0..<200).map { _ in Contact(name: "A") }
-    var changed: [Int] = []
+    nonisolated(unsafe) var changed: [Int] = []
     let sinks = contacts.enumerated().map { index, contact in
       contact.objectWillChange.sink { changed.append(index) }
     }
@@ -55,7 +55,7 @@ import Testing
       var count = 0 { willSet { objectWillChange.send() } }
     }
     let counter = Counter()
-    var count = 0
+    nonisolated(unsafe) var count = 0
     let sink = counter.objectWillChange.sink { count += 1 }
     counter.count = 5
     sink.cancel()
@@ -68,7 +68,7 @@ import Testing
       @Published var value = 1
     }
     let model = Model()
-    var count = 0
+    nonisolated(unsafe) var count = 0
     let sink = model.objectWillChange.sink { count += 1 }
     model.value = 2
     model.objectWillChange.send()
@@ -77,10 +77,10 @@ import Testing
   }
 
   @Test func assigningToAPublishedPropertyPublishesTheChange() {
-    let contact = Contact(name: "A")
+    nonisolated(unsafe) let contact = Contact(name: "A")
     let subject = PassthroughSubject<Int, Never>()
-    var changes = 0
-    var ages: [Int] = []
+    nonisolated(unsafe) var changes = 0
+    nonisolated(unsafe) var ages: [Int] = []
     let sinks = [
       contact.objectWillChange.sink { changes += 1 }, contact.$age.sink { ages.append($0 - contact.age) },
     ]
@@ -92,8 +92,8 @@ import Testing
   }
 
   @Test func assignmentInsideASubscriptionIsPublished() {
-    let contact = Contact(name: "A")
-    var names: [String] = []
+    nonisolated(unsafe) let contact = Contact(name: "A")
+    nonisolated(unsafe) var names: [String] = []
     let sink = contact.$name.sink { _ in names.append(contact.name) }
     ["B", "C"].publisher.assign(to: &contact.$name)
     sink.cancel()
@@ -114,8 +114,8 @@ import Testing
   }
 
   @Test func settingInsideASinkKeepsTheOrder() {  // row 17
-    let contact = Contact(name: "A")
-    var seen: [Int] = []
+    nonisolated(unsafe) let contact = Contact(name: "A")
+    nonisolated(unsafe) var seen: [Int] = []
     let sink = contact.$age.sink { age in
       seen.append(age)
       if age == 21 { contact.age = 22 }

@@ -190,8 +190,8 @@ import Testing
 
 @Suite struct PausableTests {
   @Test func pausedSinkReceivesNothingUntilResume() {  // row 31
-    var values: [Int] = []
-    var isFinished = false
+    nonisolated(unsafe) var values: [Int] = []
+    nonisolated(unsafe) var isFinished = false
     let sink = (1...4).publisher.pausableSink(
       receiveCompletion: { _ in isFinished = true },
       receiveValue: { value in

@@ -174,7 +174,7 @@ import Testing
       deinit { gone() }
     }
     let subject = CurrentValueSubject<Noisy, Never>(Noisy {})
-    var count = 0
+    nonisolated(unsafe) var count = 0
     let sink = subject.sink { _ in count += 1 }
     subject.send(Noisy { [weak subject] in subject?.send(Noisy {}) })
     subject.send(Noisy {})

@@ -113,9 +113,9 @@ private final class ClosureHolder {
 
 /// Runs `body` while `count` sinks are attached.
 private func sinking<P: Publisher<Int, Never>, R>(_ count: Int, _ publisher: P, _ body: () -> R) -> R {
-  var sum = 0
-  let sinks = (0..<count).map { _ in publisher.sink { sum &+= $0 } }
-  defer { keep(sum &+ sinks.count) }
+  nonisolated(unsafe) var sum = 0
+  let sinks = (0..<count).map { _ in publisher.sink { unsafe sum &+= $0 } }
+  defer { keep(unsafe sum &+ sinks.count) }
   return body()
 }
 

@@ -2,8 +2,8 @@ import Synchronization
 
 /// A publisher of one result, which is produced once, from creation on, for all subscribers, early or late.
 public final class Future<Output, Failure: Error>: Publisher {
-  /// A closure to call with the result. A second call has no effect.
-  public typealias Promise = (Result<Output, Failure>) -> Void
+  /// A closure to call with the result, on any thread or in a task. A second call has no effect.
+  public typealias Promise = @Sendable (Result<Output, Failure>) -> Void
 
   private let log = SharedLog<MemoryStorage<Output>, Failure>(
     storage: MemoryStorage(capacity: 1), start: .fromFirstSubscriber, demand: .exact)
@@ -14,14 +14,17 @@ public final class Future<Output, Failure: Error>: Publisher {
   /// - Parameter attemptToFulfill: Called in this initializer. May call the promise before it returns, or later, on any
   ///   thread.
   public init(_ attemptToFulfill: @escaping (@escaping Promise) -> Void) {
-    attemptToFulfill { [self] result in
-      if isFulfilled.exchange(true, ordering: .acquiringAndReleasing) { return }
-      switch result {
-      case .success(let output):
-        log.append(output)
-        log.finish(.finished)
-      case .failure(let error): log.finish(.failure(error))
-      }
+    let future = Unchecked(value: self)  // all state is in the log, which is thread-safe
+    attemptToFulfill { future.value.fulfil($0) }
+  }
+
+  private func fulfil(_ result: Result<Output, Failure>) {
+    if isFulfilled.exchange(true, ordering: .acquiringAndReleasing) { return }
+    switch result {
+    case .success(let output):
+      log.append(output)
+      log.finish(.finished)
+    case .failure(let error): log.finish(.failure(error))
     }
   }
 
@@ -32,7 +35,9 @@ public final class Future<Output, Failure: Error>: Publisher {
 
   private func result() async -> Result<Output, Failure> {
     await withCheckedContinuation { (continuation: CheckedContinuation<Unchecked<Result<Output, Failure>>, Never>) in
-      func resume(_ result: Result<Output, Failure>) { continuation.resume(returning: Unchecked(value: result)) }
+      @Sendable func resume(_ result: Result<Output, Failure>) {
+        continuation.resume(returning: Unchecked(value: result))
+      }
       subscribe(
         Subscribers.Sink(
           receiveCompletion: { if case .failure(let error) = $0 { resume(.failure(error)) } },

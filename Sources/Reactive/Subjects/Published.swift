@@ -86,7 +86,9 @@ extension Publisher where Failure == Never {
 }
 
 /// The state that a published property and its publishers share.
-private final class PublishedStore<Value> {
+private final class PublishedStore<Value>: @unchecked Sendable {
+  // Sendable: all state is guarded, and values reach one subscriber at a time.
+
   private struct State {
     var value: Value
     /// `nil` before the publisher is first used.

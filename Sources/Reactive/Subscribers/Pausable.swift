@@ -22,9 +22,9 @@ public final class PausableSubscriber<Input, Failure: Error>: Subscriber, Pausab
   private let isPaused = Atomic(false)
 
   /// Creates a subscriber for ``Publisher/subscribe(_:)->()``.
-  public init(
-    receiveValue: @escaping (Input) -> Bool,
-    receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void
+  @preconcurrency public init(
+    receiveValue: @escaping @Sendable (Input) -> Bool,
+    receiveCompletion: @escaping @Sendable (Subscribers.Completion<Failure>) -> Void
   ) {
     closures = SinkClosures(receiveValue, receiveCompletion)
   }
@@ -81,9 +81,9 @@ extension Publisher {
   ///   - receiveCompletion: Receives the completion.
   ///   - receiveValue: Returns whether to request the next value; if false, the next value is requested by
   ///     ``Pausable/resume()``.
-  public func pausableSink(
-    receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void,
-    receiveValue: @escaping (Output) -> Bool
+  @preconcurrency public func pausableSink(
+    receiveCompletion: @escaping @Sendable (Subscribers.Completion<Failure>) -> Void,
+    receiveValue: @escaping @Sendable (Output) -> Bool
   ) -> any Pausable & Cancellable {
     let sink = PausableSubscriber(receiveValue: receiveValue, receiveCompletion: receiveCompletion)
     subscribe(sink)

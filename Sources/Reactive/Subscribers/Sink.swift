@@ -30,8 +30,9 @@ extension Subscribers {
     @usableFromInline let isTaking = Atomic(false)
 
     /// Creates a sink for ``Publisher/subscribe(_:)->()``.
-    @inlinable public convenience init(
-      receiveCompletion: @escaping (Completion<Failure>) -> Void, receiveValue: @escaping (Input) -> Void
+    @preconcurrency @inlinable public convenience init(
+      receiveCompletion: @escaping @Sendable (Completion<Failure>) -> Void,
+      receiveValue: @escaping @Sendable (Input) -> Void
     ) {
       self.init(receiveCompletion, receiveValue, isHeldByCancellable: false)
     }
@@ -160,9 +161,13 @@ extension Subscribers {
 extension Publisher {
   /// Attaches closures with unlimited demand. They are released at the end.
   ///
+  /// The publisher determines the thread on which they run. What is isolated to an actor must not be used there: the compiler
+  /// warns. The actor reads ``values``, or the closure uses `MainActor.assumeIsolated` behind a scheduler of the main queue.
+  ///
   /// - Returns: A cancellable that ends the subscription when it is cancelled or released.
-  @inlinable public func sink(
-    receiveCompletion: @escaping (Subscribers.Completion<Failure>) -> Void, receiveValue: @escaping (Output) -> Void
+  @preconcurrency @inlinable public func sink(
+    receiveCompletion: @escaping @Sendable (Subscribers.Completion<Failure>) -> Void,
+    receiveValue: @escaping @Sendable (Output) -> Void
   ) -> AnyCancellable {
     let sink = Subscribers.Sink(receiveCompletion, receiveValue, isHeldByCancellable: true)
     subscribe(sink)
@@ -171,10 +176,11 @@ extension Publisher {
 }
 
 extension Publisher where Failure == Never {
-  /// Attaches a closure with unlimited demand. It is released at the end.
+  /// Attaches a closure with unlimited demand. It is released at the end. See ``sink(receiveCompletion:receiveValue:)`` for
+  /// the thread on which it runs.
   ///
   /// - Returns: A cancellable that ends the subscription when it is cancelled or released.
-  @inlinable public func sink(receiveValue: @escaping (Output) -> Void) -> AnyCancellable {
+  @preconcurrency @inlinable public func sink(receiveValue: @escaping @Sendable (Output) -> Void) -> AnyCancellable {
     sink(receiveCompletion: { _ in }, receiveValue: receiveValue)
   }
 

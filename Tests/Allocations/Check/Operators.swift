@@ -117,8 +117,8 @@ func checkFolds() {
 /// Checks a sink whose subscription was passed on by a program's operator and that completes inside `receive`: its
 /// closure must outlive the call. A debug build retains it anyway.
 func checkEndInsideAValue() {
-  final class Token {}
-  final class Forwarding: Publisher {
+  final class Token: Sendable {}
+  final class Forwarding: Publisher, @unchecked Sendable {
     typealias Output = Int
     typealias Failure = Never
     let subject = PassthroughSubject<Int, Never>()
@@ -130,8 +130,8 @@ func checkEndInsideAValue() {
     }
   }
   let publisher = Forwarding()
-  weak var token: Token?
-  var isFreed = false
+  nonisolated(unsafe) weak var token: Token?
+  nonisolated(unsafe) var isFreed = false
   func watch() -> AnyCancellable {
     let captured = Token()
     token = captured

@@ -19,7 +19,9 @@ final class Weather: ObservableObject {
 
   init(_ readings: some Publisher<Reading, Never>) {
     readings.map(\.celsius).assign(to: &$celsius)
-    $celsius.map { $0 > 20 }.removeDuplicates().sink { [weak self] in self?.isWarm = $0 }.store(in: &subscriptions)
+    $celsius.map { $0 > 20 }.removeDuplicates().sink { [weak self] isWarm in
+      MainActor.assumeIsolated { self?.isWarm = isWarm }
+    }.store(in: &subscriptions)
   }
 }
 
@@ -38,7 +40,7 @@ actor Station {
 let station = Station()
 let weather = Weather(station.readings)
 var changes = 0
-let observation = weather.objectWillChange.sink { changes += 1 }
+let observation = weather.objectWillChange.sink { MainActor.assumeIsolated { changes += 1 } }
 for celsius in [18.0, 19, 21] { await station.measure(celsius) }
 precondition(weather.celsius == 21 && weather.isWarm)
 precondition(changes == 4, "\(changes) changes")
@@ -55,7 +57,7 @@ do {
   for try await reading in broken.values { preconditionFailure("\(reading)") }
   preconditionFailure("no failure")
 } catch {
-  precondition(error as? SensorFailure == .broken)
+  precondition(error == .broken)
 }
 
 func newest<P: Publisher>(of publisher: P) -> AnyPublisher<P.Output, Never> where P.Failure == Never {
