@@ -77,6 +77,14 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private let setup: Setup
   /// Returns the token; called for each connection.
   private let token: @Sendable () -> String?
+  private let onEvent: @Sendable (ConnectionEvent) -> Void
+  /// The failure that was reported last, until there is a connection: many requests may try again and again.
+  private var reported: StreamError?
+  /// Whether it connects without a request.
+  private var isKept = false
+  /// The losses since the last connection, and the next attempt.
+  private var losses = 0
+  private var attempt: TimerID?
   let limits: ConnectionLimits
 
   private final class Socket {
@@ -129,10 +137,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
 
   init(
     address: ServerAddress, token: @escaping @Sendable () -> String?, loop: EventLoop, setup: Setup,
-    maximumEventBytes: Int
+    maximumEventBytes: Int, onEvent: @escaping @Sendable (ConnectionEvent) -> Void
   ) {
     limits = ConnectionLimits(maximumRequestBytes: maximumEventBytes, maximumFrameBytes: .max)
-    (self.address, self.token) = (address, token)
+    (self.address, self.token, self.onEvent) = (address, token, onEvent)
     self.loop = loop
     self.setup = setup
   }
@@ -147,7 +155,31 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   /// Closes the connection for good. Live and later requests fail.
   func close() {
     isClosed = true
+    if let attempt { loop.cancel(attempt) }
+    attempt = nil
     turn { disconnect(.disconnected("the connection was closed locally")) }
+  }
+
+  /// Connects now, and again after each loss, until it is closed.
+  func keep() {
+    isKept = true
+    turn {
+      connect()
+      // A request has connected before: the answer shows whether the server accepts it.
+      if let link, !link.session.hasReceived { link.session.machine.sendKeepalive(respond: true) }
+    }
+  }
+
+  private func connect() {
+    attempt = nil
+    do throws(StreamError) { try connectIfNeeded() } catch { connectLater() }
+  }
+
+  private func connectLater() {
+    guard isKept, !isClosed, attempt == nil else { return }
+    losses += 1
+    let delay = ReconnectPolicy().delay(afterLosses: losses, fraction: Double.random(in: 0..<1))
+    attempt = loop.schedule(after: delay) { [weak self] in self?.turn { self?.connect() } }
   }
 
   func descriptorIsReady(_ readiness: EventLoop.Readiness) {
@@ -282,6 +314,10 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
   private func receive(_ bytes: UnsafeRawBufferPointer, on link: Link) {
     var batch: [ConnectionMachine.Event] = []
     swap(&batch, &events)
+    if !link.session.hasReceived {
+      reported = nil
+      onEvent(ConnectionEvent(level: .info, message: "connected", metadata: ["server": address.place]))
+    }
     unsafe link.session.receive(bytes, at: now, into: &batch)
     for event in batch { unsafe deliver(event, of: bytes) }
     // A server that passes more than it was asked for does not fill this process.
@@ -343,7 +379,8 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     if let token = token() { setup.payload.metadata = MetadataFormat.metadata(bearerToken: token.utf8) }
     let new = Link(
       ClientSession(
-        connectingWith: setup, limits: limits, unwrittenByteLimit: Self.unwrittenByteLimit, asksAtOnce: false, at: now))
+        connectingWith: setup, limits: limits, unwrittenByteLimit: Self.unwrittenByteLimit, asksAtOnce: isKept, at: now)
+    )
     do throws(SystemError) {
       if let descriptor = try address.connect() {
         new.connected(try watched(descriptor))
@@ -351,6 +388,7 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
         new.connector = ServerConnector(to: host, port: port, on: loop) { [weak self] in self?.connected($0) }
       }
     } catch {
+      report(.cannotConnect(error), requests: 0)
       throw .cannotConnect(error)
     }
     (link, isRefused) = (new, false)
@@ -393,7 +431,19 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     tick = nil
     let orphans = requests.sorted { $0.key < $1.key }
     requests = [:]
+    report(error, requests: orphans.count)
     for (_, request) in orphans { request.end(.failure(error)) }
+    connectLater()
+  }
+
+  /// Reports the end of a connection, or an attempt in vain, unless it is the same as the last one.
+  private func report(_ error: StreamError, requests: Int) {
+    if isClosed {
+      return onEvent(ConnectionEvent(level: .debug, message: "\(error)", metadata: ["server": address.place]))
+    }
+    guard error != reported else { return }
+    reported = error
+    onEvent(.end(error, of: address.place, requests: requests, isRefused: isRefused))
   }
 
   /// The loop's time, as a duration.
@@ -403,6 +453,9 @@ final class ClientTransport: EventLoop.Handler, @unchecked Sendable {
     guard let due = link?.session.next(at: now) else {
       return disconnect(.disconnected("the server was silent for \(setup.maximumLifetime)"))
     }
-    tick = loop.schedule(after: due - now) { [weak self] in self?.turn { self?.keepTime() } }
+    tick = loop.schedule(after: due - now) { [weak self] in
+      self?.losses = 0  // the connection has lasted for a while
+      self?.turn { self?.keepTime() }
+    }
   }
 }

@@ -28,11 +28,13 @@ public final class StreamConnection: Sendable {
   ///   - maximumEventBytes: the largest event, at least 1. A larger one ends its stream with
   ///     ``StreamError/invalid(_:_:)``, but not the connection. A subscriber's demand times this is the memory that a
   ///     stream may use.
+  ///   - onEvent: receives what happens to the connection, for the program's log; called on the loop, must not block.
   /// - Throws: the system call that failed, if the process has no descriptor or thread left for the shared loop.
   public init(
     socket path: String, token: @escaping @Sendable () -> String? = { nil }, loop: EventLoop? = nil,
     keepaliveInterval: Duration = .seconds(20),
-    maximumLifetime: Duration = .seconds(90), maximumEventBytes: Int = 64 << 20
+    maximumLifetime: Duration = .seconds(90), maximumEventBytes: Int = 64 << 20,
+    onEvent: @escaping @Sendable (ConnectionEvent) -> Void = { _ in }
   ) throws(SystemError) {
     precondition(maximumEventBytes > 0, "maximumEventBytes must be at least 1, not \(maximumEventBytes)")
     let setup = Setup(
@@ -42,7 +44,7 @@ public final class StreamConnection: Sendable {
     if let loop { chosen = loop } else { chosen = try SharedLoop.get() }
     transport = ClientTransport(
       address: ServerAddress(path) ?? .unix(path), token: token, loop: chosen, setup: setup,
-      maximumEventBytes: maximumEventBytes)
+      maximumEventBytes: maximumEventBytes, onEvent: onEvent)
   }
 
   deinit {
