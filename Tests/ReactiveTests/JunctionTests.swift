@@ -143,7 +143,7 @@ import Testing
   }
 
   @Test func publisherThatArrivesDuringADeliveryFollowsIt() {
-    nonisolated(unsafe) let outer = PassthroughSubject<AnyPublisher<Int, Never>, Never>()
+    let outer = PassthroughSubject<AnyPublisher<Int, Never>, Never>()
     nonisolated(unsafe) var notes: [String] = []
     let sink = outer.switchToLatest().sink { value in
       notes.append("\(value)")

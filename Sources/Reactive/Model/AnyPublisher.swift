@@ -21,6 +21,10 @@ public struct AnyPublisher<Output, Failure: Error>: Publisher, CustomStringConve
   public var description: String { "AnyPublisher" }
 }
 
+/// Sendable where its values are, so that a program can hand it to a task. The publisher that it hides must not be bound to one
+/// thread: its operators' closures use nothing that another thread changes.
+extension AnyPublisher: @unchecked Sendable where Output: Sendable {}
+
 extension Publisher {
   /// Hides this publisher's type.
   ///
