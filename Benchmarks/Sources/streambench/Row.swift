@@ -33,6 +33,7 @@ struct Row: Sendable {
       name: "mapped", summary: "readers of a mapped stream beside sockets, and its publisher", measure: measureMapped),
     Row(name: "replay", summary: "of a full 64 MiB log to a new subscriber", measure: measureReplay),
     Row(name: "reactive", summary: "the library's operators, in units of a closure call", measure: measureReactive),
+    Row(name: "async", summary: "values, publishers and sharing of asynchronous sequences", measure: measureAsync),
     Row(
       name: "soak", summary: "6 minutes of clients that connect, leave and stall; only if named", isOnlyOnRequest: true,
       measure: measureSoak),
