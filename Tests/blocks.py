@@ -1,4 +1,5 @@
-"""The code blocks of the documents as a reader runs them: README.md, docs/*.md, and the section EXAMPLES of each manual.
+"""The code blocks of the documents as a reader runs them: README.md, docs/*.md, the articles of the libraries, and the section
+EXAMPLES of each manual.
 
 A block of Markdown is fenced, or indented by four spaces. A comment in front of it says what its text does not:
 
@@ -55,6 +56,7 @@ class Block:
 def documents():
     """The names of all documents."""
     names = ["README.md", *(f"docs/{path.name}" for path in sorted((PROJECT / "docs").glob("*.md")))]
+    names += [str(path.relative_to(PROJECT)) for path in sorted((PROJECT / "Sources").glob("*/*.docc/*.md"))]
     for folder in ("docs/man", "Sources/libstreamd/man"):
         names += [f"{folder}/{path.name}" for path in sorted((PROJECT / folder).glob("*.[1-8]"))]
     return names
