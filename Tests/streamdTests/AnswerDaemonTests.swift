@@ -236,6 +236,30 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func whatCannotBeStoredIsNotAsked() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    try await daemon.start(template(keep: "no"), state: "/proc/nowhere")
+    let refused = try await http(path, "PUT", "/streams/answers/a", body: "a")
+    #expect(refused.status == 503 && refused.body.contains("urn:streamd:not-kept"), "\(refused)")
+    #expect(try await http(path, "GET", "/streams/answers/a").status == 404)
+    #expect(try upstream.modelled(key).requests == [:])
+    #expect(await daemon.stop() == 0)
+  }
+
+  /// Over TCP without a token, nobody could read the answer.
+  @Test func whoCannotReadTheAnswerAsksNothing() async throws {
+    let daemon = try RestartedDaemon(hasManager: false)
+    let address = uniqueAddress()
+    try await daemon.start("listen = [\"\(address)\"]\n" + template())
+    let curl = try ChildProcess(
+      "curl", ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "a", "http://\(address)/streams/answers/"])
+    #expect(await curl.text(of: curl.output) == "403")
+    _ = await curl.end()
+    #expect(try upstream.modelled(key).requests == [:])
+    #expect(await daemon.stop() == 0)
+  }
+
   /// A reader stays over a restart, and is told once.
   @Test func aReaderIsToldOnceThatARestartHasCutItsAnswerOff() async throws {
     let daemon = try RestartedDaemon()

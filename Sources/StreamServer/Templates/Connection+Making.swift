@@ -175,7 +175,11 @@ struct TemplateClient: Sendable {
       return admits(read) || admits(write) ? .notAsked(name) : .mayNotRead(name, identity)
     }
     switch purpose {
-    case .asking: return admits(write) ? nil : .mayNotWrite(name, write, identity)
+    case .asking:
+      guard admits(write) else { return .mayNotWrite(name, write, identity) }
+      // Nothing identifies it as the owner of the answer, and it could not read it.
+      let isNobody = identity.credentials == nil && identity.token == nil
+      return isNobody && !admits(read) ? .mayNotRead(name, identity) : nil
     case .reading: return admits(read) ? nil : .mayNotRead(name, identity)
     case .writing:
       guard terms.takesValues || isDeletion else {
