@@ -3,7 +3,7 @@ import Events
 /// Why a request or a connection of a client ended. Source: WIRE.md, "Reasons".
 ///
 /// A number is part of the protocol and of `streamd.h`: it never changes, and no other reason gets it. An ERROR has the
-/// number beside an RSocket code: see ``wireCode(over:)``.
+/// number beside an RSocket code: see `wireCode(over:)`.
 public enum FailureReason: UInt16, CaseIterable, Sendable {
   /// No stream has this name.
   case noStream = 1
