@@ -83,7 +83,9 @@ struct EventResponse {
     guard hasBegun, !hasEnded, reader.isEmpty, isChunked || format == .events else { return true }
     return format != .events
       && (onLag == "fail" || world.changes != changes
-        || streams.contains { world.endedStreams.contains($0) || world.specification(of: $0)?.blocks ?? false })
+        || streams.contains {
+          world.endedStreams.contains($0) || world.specification(of: $0)?.blocks ?? false || world.isOfTemplate($0)
+        })
   }
 
   /// For a client that connects again; nil: there is nothing to resume.

@@ -10,6 +10,8 @@ final class HTTPClient: Client {
     case newest(condition: UInt64?, wait: UInt64?, isHead: Bool)
     case events(EventResponse)
     case publish(Posting)
+    /// PUT or DELETE of a stream of a template.
+    case change(isDeletion: Bool)
     case other
   }
 
@@ -26,23 +28,31 @@ final class HTTPClient: Client {
     /// The newest event of the stream when the request was sent.
     let floor: UInt64?
     let changes: Int
+    /// The deletions of the stream that were over when the request was sent.
+    let deletions: Int
 
     init(_ kind: Kind, _ streams: [String], path: String, by client: Client) {
       (self.kind, self.streams, self.path, changes) = (kind, streams, path, client.world.changes)
       floor = streams.first.flatMap { client.world.machine.newest(of: $0) }
+      deletions = streams.first.flatMap { client.world.deletionsOver[$0] } ?? 0
       review(for: client)
     }
 
     var isHead: Bool { if case .newest(_, _, true) = kind { true } else { false } }
 
     mutating func review(for client: Client) {
-      let writes = if case .publish = kind { true } else { false }
+      let isDeletion = if case .change(true) = kind { true } else { false }
+      let writes = if case .publish = kind { true } else if case .change = kind { true } else { false }
       for streams in [client.world.streams] + (client.world.reloading.map { [$0.former] } ?? []) {
         let wanted = streams.filter { self.streams.contains($0.name) }
         let isServed = wanted.allSatisfy(\.isServed)
         let isAdmitted = wanted.allSatisfy { writes ? $0.admits(writer: client.peer) : $0.admits(reader: client.peer) }
         if isServed { mayBeServed = true } else { mayBeUnserved = true }
         if isAdmitted { mayBeAdmitted = true } else { mayBeForbidden = true }
+        // Who made a stream may delete it.
+        if isDeletion { mayBeAdmitted = true }
+        // It need not be there.
+        if !writes || isDeletion, wanted.contains(where: { $0.template != nil }) { mayBeUnserved = true }
       }
       visible.formUnion(client.world.visible(to: client.peer))
     }
@@ -251,6 +261,16 @@ final class HTTPClient: Client {
     send("GET", path, [], Exchange(.other, [], path: path, by: self), &random)
   }
 
+  /// Makes a stream of a template, or deletes it.
+  func change(_ stream: String, isDeletion: Bool, _ random: inout Random) {
+    guard canRequest() else { return }
+    let path = path(of: [stream])
+    if isDeletion { world.deletionsSent[stream, default: 0] += 1 }
+    send(
+      isDeletion ? "DELETE" : "PUT", path, [],
+      Exchange(.change(isDeletion: isDeletion), [stream], path: path, by: self), &random)
+  }
+
   override func cancel(_ random: inout Random) {
     guard isFollowing || exchanges.contains(where: { if case .newest(_, .some, _) = $0.kind { true } else { false } })
     else { return }
@@ -328,7 +348,7 @@ final class HTTPClient: Client {
       isAnswered = response.hasBegun
       response.checkAtRest(self)
     case .publish(let posting): isAnswered = !posting.rest.isEmpty || world.specification(of: first.streams[0])!.blocks
-    case .other: isAnswered = false
+    case .change, .other: isAnswered = false
     }
     require(
       isAnswered, "every request is answered",
@@ -400,6 +420,7 @@ final class HTTPClient: Client {
     }
     var exchange = exchanges.removeFirst()
     exchange.review(for: self)
+    if case .change(true) = exchange.kind { world.deletionsOver[exchange.streams[0], default: 0] += 1 }
     mayHaveRest = exchange.isHead && head.status == 503 && head.isLast && requestCount == 1
     Report.shared.say("\(name) gets \(head.status) for \(exchange.path)")
     let kind =
@@ -409,6 +430,7 @@ final class HTTPClient: Client {
       case .newest: "GET"
       case .events: "events"
       case .publish: "POST"
+      case .change(let isDeletion): isDeletion ? "DELETE" : "PUT"
       case .other: "others"
       }
     Report.shared.count("HTTP: \(kind), \(head.status)")
@@ -430,6 +452,10 @@ final class HTTPClient: Client {
         head.status == 204 && exchange.streams.contains { world.endedStreams.contains($0) }, "responses",
         "\(name) got \(head.status) for the events of \(exchange.streams)")
     case .publish(let posting): judge(head, posting, isWhole: exchange.changes == world.changes)
+    case .change(let isDeletion):
+      require(
+        head.status == 503 || (isDeletion ? [204] : [200, 201]).contains(head.status), "responses",
+        "\(name) got \(head.status) for a change of \(exchange.path)")
     case .other: judgeOther(head, exchange)
     }
   }
@@ -439,9 +465,11 @@ final class HTTPClient: Client {
     let isPermitted: Bool
     switch head.status {
     case 200 where head["content-length"] != nil && exchange.isForEvents: isPermitted = true  // comes back later
-    case 200, 204, 304: isPermitted = exchange.mayBeAdmitted && exchange.mayBeServed
+    case 200, 201, 204, 304: isPermitted = exchange.mayBeAdmitted && exchange.mayBeServed
     case 400: isPermitted = exchange.path.contains("from=")
     case 403: isPermitted = exchange.mayBeForbidden
+    case 404 where exchange.isPublish && (world.deletionsSent[exchange.streams[0]] ?? 0) > exchange.deletions:
+      isPermitted = true
     case 404: isPermitted = exchange.mayBeUnserved || exchange.path == "/nothing"
     case 406: isPermitted = exchange.streams.contains { world.specification(of: $0)?.type == "image/png" }
     case 408: isPermitted = hasDawdled || exchange.isPublish
@@ -508,7 +536,8 @@ final class HTTPClient: Client {
     default:
       require(
         exchange.floor == nil || wait != nil || exchange.changes != world.changes
-          || world.specification(of: stream)?.age != nil, "the newest event",
+          || world.specification(of: stream)?.age != nil || world.isOfTemplate(stream),
+        "the newest event",
         "\(name) got none of \(stream), which has event \(exchange.floor ?? 0)")
     }
   }
@@ -517,7 +546,7 @@ final class HTTPClient: Client {
     guard let entries = Subscription.entries(of: stream, body) else {
       fail("system streams", "\(name) got no JSON of \(stream)")
     }
-    let excess = Set(entries).subtracting(visible)
+    let excess = Set(entries.map(World.shown)).subtracting(visible)
     require(
       excess.isEmpty, "system streams",
       "\(stream) shows \(name) \(excess.sorted()), and may show \(visible.sorted())")
@@ -527,7 +556,7 @@ final class HTTPClient: Client {
     require(head.status == (exchange.path == "/nothing" ? 404 : 200), "responses", "\(name) got \(head.status)")
     guard exchange.path.hasPrefix("/metrics") else { return }
     let labels = String(decoding: body, as: UTF8.self).components(by: "stream=\"").dropFirst()
-    let excess = Set(labels.map { String($0.prefix { $0 != "\"" }) }).subtracting(exchange.visible)
+    let excess = Set(labels.map { World.shown(String($0.prefix { $0 != "\"" })) }).subtracting(exchange.visible)
     require(excess.isEmpty, "system streams", "metrics show \(name) \(excess.sorted())")
   }
 

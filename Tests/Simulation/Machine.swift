@@ -31,6 +31,10 @@ final class Machine {
   /// Whether the server has ended, and not only left its connections to the next one.
   private var isStopped = false
   private var auditors: [String: Auditor] = [:]
+  /// What makes the streams of templates; nil: there are none.
+  private var running: RunningStreams?
+  /// Whether the streams of a former process are made again.
+  private(set) var isStarting = true
   private let queue = WorkQueue(label: "streams")
   private(set) var isReloading = false
   /// Whether the last reload had no effect: a new stream's log could not be made.
@@ -54,17 +58,21 @@ final class Machine {
     journal = Journal(level: .info, destination: .journal)
     var limits = ServerLimits(
       workers: world.limits.workers, connections: world.limits.connections,
-      connectionsPerUser: world.limits.perUser, requestsPerConnection: 16, requestsPerUser: 64,
+      connectionsPerUser: world.limits.perUser, requestsPerConnection: 16,
+      requestsPerUser: world.templates.isEmpty ? 64 : 500,
       requestBytes: 64 << 10, inputBytes: Self.inputBytes, inputBytesPerUser: Self.inputBytes / 2)
     limits.neighbours = 1
     server = try StreamServer(
       limits: limits, restores: true, version: "1",
-      report: { [journal = journal!] in
+      wantsDetails: { [hasTemplates = !world.templates.isEmpty] in hasTemplates },
+      report: { [journal = journal!, unowned self] in
+        if case .clientActs = $0 { return }
         if case .clientCutOff = $0 { Report.shared.count("clients cut off") }
+        if case .template(_, let report) = $0 { take(report) }
         journal.write(Journal.Entry($0))
       })
     try server.start()
-    if world.profile.hasOrigin || !world.derivedStreams.isEmpty {
+    if world.profile.hasOrigin || !world.derivedStreams.isEmpty || !world.templates.isEmpty {
       let thread = try SourceThread(transfersPerHost: 2)
       try thread.start()
       sources = thread
@@ -77,7 +85,10 @@ final class Machine {
     configuration.state = world.folder
     logs = LogStore(configuration, stored: stored, manager: manager, journal: journal)
     // Bases precede the streams that are derived from them.
-    for stream in world.streams where stream.isServed { try add(stream, logs.log(of: stream.configuration)) }
+    for stream in world.configuredStreams where stream.isServed {
+      try add(stream, logs.log(of: stream.configuration))
+    }
+    try beginTemplates(former: connections?.saved.streams ?? [])
     logs.finish()
     if let connections {
       untaken = []
@@ -95,6 +106,44 @@ final class Machine {
     }
     server.finishRestore()
     manager.flush(within: .seconds(1))
+  }
+
+  private func beginTemplates(former: [(name: String, maker: StreamOwner?)]) throws {
+    defer { isStarting = false }
+    guard !world.templates.isEmpty, let sources else { return }
+    let running = RunningStreams(server, sources, journal, logs)
+    self.running = running
+    try running.begin(world.templates.configuration, former: former)
+    if let memory = world.profile.memory { logs.smallLogs.setLimit(memory) }
+  }
+
+  /// A stream of a template was made, or is gone.
+  private func take(_ report: TemplateReport) {
+    guard sim_is_dead() == 0 else { return }
+    switch report {
+    case .made(let name):
+      guard let stream = server.streams[name] else { return }
+      audit(stream)
+      let owner = server.templates.match(name)?.template.owner(of: name)
+      if case .uid(let user)? = owner { world.noteMade(name, by: user) } else { world.noteMade(name, by: nil) }
+    case .forgotten(let name):
+      auditors.removeValue(forKey: name)?.end()
+      world.noteForgotten(name)
+    case .full: break
+    }
+  }
+
+  /// Whether there is a stream of a template, or some of it.
+  func isMade(_ name: String) -> Bool { isServed(name) || running?.made[name] != nil }
+
+  func isServed(_ name: String) -> Bool { server.streams[name] != nil }
+
+  /// The streams of templates that are served.
+  var madeStreams: [String] { server.streams.all.map(\.name).filter { $0.contains("/") } }
+
+  /// What the names of each template begin with, and how many of its streams there are.
+  var templates: [(prefix: String, count: Int)] {
+    server.templates.all.map { (String($0.name.text.prefix { $0 != "/" }), $0.count) }
   }
 
   /// What the service manager keeps, in no particular order.
@@ -169,7 +218,10 @@ final class Machine {
 
   /// Changes streams on a thread of its own, while the steps of the run continue.
   /// - Parameter replaced: streams whose source is replaced by an equal one.
-  func beginReload(from former: [StreamSpecification], to new: [StreamSpecification], replacing replaced: Set<String>) {
+  func beginReload(
+    from former: ([StreamSpecification], [TemplateSpecification]),
+    to new: ([StreamSpecification], [TemplateSpecification]), replacing replaced: Set<String>
+  ) {
     final class Box {
       let body: () -> Void
       init(_ body: @escaping () -> Void) { self.body = body }
@@ -177,7 +229,10 @@ final class Machine {
     (isReloading, hasFailedToReload) = (true, false)
     let box = Unmanaged.passRetained(
       Box { [self] in
-        reload(from: former, to: new, replacing: replaced)
+        (running?.queue ?? queue).sync {
+          reload(from: former.0, to: new.0, replacing: replaced)
+          if !hasFailedToReload { reloadTemplates(from: former.1, to: new.1) }
+        }
         isReloading = false
         hasReloaded.signal()
       })
@@ -243,6 +298,18 @@ final class Machine {
     sources?.endRests()
   }
 
+  private func reloadTemplates(from former: [TemplateSpecification], to new: [TemplateSpecification]) {
+    guard let running else { return }
+    do {
+      try running.apply(ConfigurationDifference(from: former.configuration, to: new.configuration))
+    } catch {
+      fail("templates", "a reload that adds no stream has failed: \(error)")
+    }
+    for name in auditors.keys where name.contains("/") && server.streams[name] == nil {
+      auditors.removeValue(forKey: name)?.end()
+    }
+  }
+
   // MARK: The end
 
   /// As a daemon that systemd restarts, or, if nothing is handed over, stops.
@@ -259,7 +326,7 @@ final class Machine {
       }
     }
     stopSources(within: .seconds(2))
-    logs.close(within: .seconds(3), on: queue)
+    if let running { running.close(within: .seconds(3)) } else { logs.close(within: .seconds(3), on: queue) }
     journal.flush(within: .milliseconds(500))
     manager.settle(within: .seconds(2))
   }
@@ -283,6 +350,9 @@ final class Machine {
     upstreams = [:]
     publishSources = [:]
     let objects = watchedObjects
+    // It has the server, and the server has it.
+    server?.making.withLock { $0 = nil }
+    running = nil
     server = nil
     logs = nil
     manager = nil
@@ -435,7 +505,9 @@ final class Machine {
           found.append(
             Standing(
               stream: stream.name, state: String("\(member.phase)".prefix { $0 != "(" }),
-              hasCredit: member.machine.demand > .none, position: lane.position(of: member),
+              // A member of a pattern may keep what it has borrowed, though its reader has no credit any more.
+              hasCredit: (member.extras?.reader?.demand ?? member.machine.demand) > .none,
+              position: lane.position(of: member),
               reach: lane.requestedThrough(of: member), end: end))
         }
       }

@@ -51,6 +51,11 @@ final class Truth {
   var mayLeaveOut = false
   /// Events that an upstream sent before this may have been left out on their way, as too large for a smaller log.
   var epoch = 0
+  /// The highest ids of the earlier lives of a template's stream, in order.
+  private(set) var lifeEnds: [UInt64] = []
+  /// What has become of its last life: it goes on; it has ended, and a kill may undo that; nothing is left of it.
+  private enum Life { case present, ending, past }
+  private var life = Life.present
   /// Raised when subscribers may lose events that a stream which drops nothing would keep.
   var losses = 0
 
@@ -199,6 +204,23 @@ final class Truth {
     ids[index(after: id)...].first { events[$0].map { form.applied(to: $0.data) == data } ?? false }
   }
 
+  /// The stream of a template is gone, with its events.
+  func endLife() {
+    life = .ending
+    if lifeEnds.last != last { lifeEnds.append(last) }
+    (held, isKept) = (nil, false)
+    losses += 1
+    stateRisks += 1
+  }
+
+  /// There is no such stream.
+  func noteAbsence() { if life == .ending { life = .past } }
+
+  /// Whether two ids are of different lives of a stream of a template.
+  func isAnotherLife(_ id: UInt64, than other: UInt64) -> Bool {
+    lifeEnds.contains { min(id, other) <= $0 && $0 < max(id, other) }
+  }
+
   /// The log of a process that has just begun.
   func check(held id: UInt64, _ time: UInt64, _ data: [UInt8]) {
     // A process that was killed may have appended it without telling; or nobody got it before a loss of power.
@@ -226,6 +248,8 @@ final class Truth {
 
   /// A loss of power: what nobody has got is nobody's to miss, and what makers sent may come twice.
   func losePower() {
+    // The disk may have the name of its file again.
+    life = .present
     formerEvents = (formerEvents ?? [:]).merging(events) { $1 }
     events = events.filter { $0.value.wasDelivered }
     ids = events.keys.sorted()
@@ -237,6 +261,10 @@ final class Truth {
 
   /// A process begins, with a log whose newest event is this one, and whose next event gets that id.
   func begin(newest: UInt64?, end: UInt64, state: KeyedState?) {
+    require(
+      life != .past || newest == nil, "forgotten streams are gone",
+      "\(name) was forgotten with its events, and is made again with event \(newest ?? 0)")
+    life = .present
     // The events of a derived stream may all have expired that precede a hole. Its next id then follows the hole.
     let isBehindHole = derived != nil && mayRepeat && newest == nil && end > self.end
     require(

@@ -9,6 +9,7 @@ struct Profile {
     case emit, end
     case publish, values, complete, fireAndForget
     case stopReading, noise, halfClose, repeatLast, flood
+    case put, delete, useMade, pattern
     case restart, kill, killSoon, killInReload, losePower, reload, setClock, settle, faults
   }
 
@@ -57,6 +58,10 @@ struct Profile {
   private(set) var (derivedStreams, derivedRequests) = ([String](), 0)
   /// Whether a stream has the events of another one by a socket.
   private(set) var hasMirror = false
+  /// What the names of templates begin with, and how many of 100 steps and requests are for their streams.
+  private(set) var (templates, madeStreams) = ([String](), 0)
+  /// The bytes that all small logs may take; nil: as many as there are.
+  private(set) var memory: Int?
 
   init(_ random: inout Random) {
     let omitted = random.pick([0, 20, 40])
@@ -89,6 +94,9 @@ struct Profile {
     derivedRequests = derivedStreams.isEmpty ? 0 : own.pick([0, 30, 60])
     hasMirror = own.chance(30)
     if hasMirror { derivedRequests = max(derivedRequests, 30) }
+    templates = own.pick([[], [], [], ["t"], ["t", "u"]])
+    madeStreams = templates.isEmpty ? 0 : own.pick([10, 30, 60])
+    memory = templates.isEmpty ? nil : own.pick([nil, nil, 64 << 10, 256 << 10])
   }
 
   /// - Returns: nil for a subscription to all events.
@@ -115,6 +123,9 @@ struct Profile {
   func isHostileOverHTTP(_ random: inout Random) -> Bool { random.below(100) < http }
 
   func step(_ random: inout Random) -> Step {
+    if madeStreams > 0, random.chance(madeStreams / 2) {
+      return random.pick([.put, .delete, .useMade, .useMade, .useMade, .useMade, .useMade, .pattern])
+    }
     var place = random.below(weights.reduce(0, +))
     for (index, weight) in weights.enumerated() {
       place -= weight

@@ -20,6 +20,7 @@ struct Channel {
 /// A client that keeps to RSocket, and judges every frame that it gets.
 class RSocketClient: Client {
   private(set) var subscriptions: [UInt32: Subscription] = [:]
+  private var patterns: [UInt32: PatternReading] = [:]
   private var channels: [UInt32: Channel] = [:]
   /// Events of which a part has arrived, and where in the connection they began.
   private var partial: [UInt32: (payload: Payload, place: Int)] = [:]
@@ -102,6 +103,34 @@ class RSocketClient: Client {
         isFromState: isFromState, credit: credit, by: self), options: options)
   }
 
+  /// Reads all streams that a pattern fits.
+  /// - Parameter former: what it continues; nil: it begins.
+  func read(_ pattern: String, continuing former: PatternReading.Position? = nil, _ random: inout Random) {
+    guard patterns.isEmpty, let id = takeID() else { return }
+    // That of a text is for one stream.
+    let filter =
+      former == nil ? world.profile.someFilter(of: "t/a", &random).flatMap { $0 == .text ? nil : $0 } : former?.filter
+    let hasMarkers = former?.hasMarkers ?? random.chance(world.profile.markers)
+    let credit = random.pick([1, 5, 32, Subscription.unlimited, Subscription.unlimited])
+    var options = [#""names":true"#, #""gaps":true"#, #""on_lag":"skip""#]
+    if let former {
+      options.append("\"from\":\(former.time)")
+    } else if random.chance(30) {
+      options.append(#""from":"new""#)
+    }
+    if let filter { options.append("\"where\":\(filter.json(for: "t/a"))") }
+    if hasMarkers { options.append(#""marker":true"#) }
+    Report.shared.say("\(name) reads \(pattern) as \(id), credit \(credit), {\(options.joined(separator: ","))}")
+    Report.shared.count("patterns: \(former == nil ? "begun" : "resumed")")
+    patterns[id] = PatternReading(
+      pattern, where: filter, hasMarkers: hasMarkers, continuing: former, credit: credit, by: self)
+    send(
+      .request(
+        StreamID(id), .stream, initialRequest: UInt32(credit),
+        Payload(metadata: metadata(pattern), data: Array("{\(options.joined(separator: ","))}".utf8)), follows: false,
+        isComplete: false))
+  }
+
   /// As the bystander does: reads a stream, all of it.
   func follow(_ stream: String) {
     guard let id = takeID() else { return }
@@ -135,6 +164,12 @@ class RSocketClient: Client {
   }
 
   override func grant(_ random: inout Random) {
+    if random.chance(40), let id = patterns.keys.min() {
+      let count = random.pick([1, 3, 10, 100, Subscription.unlimited])
+      Report.shared.say("\(name) grants \(count) to pattern \(id)")
+      patterns[id]?.grant(count)
+      return send(.requestN(StreamID(id), UInt32(count)))
+    }
     var ids = subscriptions.keys.sorted()
     let isSlow = random.chance(world.profile.slowStates)
     let readers = isSlow ? ids.filter { subscriptions[$0]?.isReadingState == true } : []
@@ -154,7 +189,16 @@ class RSocketClient: Client {
     }
   }
 
+  /// Cancels a pattern; goes on with it some time later.
+  private func cancelPattern(_ id: UInt32) {
+    Report.shared.say("\(name) cancels pattern \(id)")
+    if let position = patterns[id]?.position(of: peer) { world.remember(position) }
+    (patterns[id], partial[id]) = (nil, nil)
+    send(.cancel(StreamID(id)))
+  }
+
   override func cancel(_ random: inout Random) {
+    if random.chance(30), let id = patterns.keys.min() { return cancelPattern(id) }
     guard let id = random.maybe(subscriptions.keys.sorted()) else { return }
     Report.shared.say("\(name) cancels request \(id)")
     (subscriptions[id], partial[id]) = (nil, nil)
@@ -255,6 +299,7 @@ class RSocketClient: Client {
 
   override func review(at place: Int) {
     for id in subscriptions.keys { subscriptions[id]?.review(at: place, for: self) }
+    for id in patterns.keys { patterns[id]?.review(at: place, for: self) }
   }
 
   override func handedOver(at place: Int) {
@@ -262,7 +307,14 @@ class RSocketClient: Client {
   }
 
   override func checkAtRest() {
-    for subscription in subscriptions.values { subscription.checkAtRest(self) }
+    for id in patterns.keys { patterns[id]?.checkAtRest(self) }
+    for subscription in subscriptions.values {
+      subscription.checkAtRest(self)
+      guard world.isOfTemplate(subscription.stream), !subscription.isOne else { continue }
+      require(
+        world.machine.isServed(subscription.stream), "streams in use stay",
+        "\(name) has a subscription to \(subscription.stream), which is not there")
+    }
   }
 
   override var catalogues: [Subscription] { subscriptions.values.filter { $0.stream == "$streams" } }
@@ -274,6 +326,7 @@ class RSocketClient: Client {
   override var lacksCredit: Bool { !subscriptions.isEmpty && subscriptions.values.allSatisfy { $0.credit == 0 } }
 
   override func ended() {
+    for pattern in patterns.values { if let position = pattern.position(of: peer) { world.remember(position) } }
     for channel in channels.values { leave(channel) }
   }
 
@@ -295,6 +348,10 @@ class RSocketClient: Client {
     case .payload(let id, let payload, let follows, let isComplete, let isNext):
       let id = id.rawValue
       if channels[id] != nil { return judge(payload, ofChannel: id, isComplete: isComplete, isNext: isNext) }
+      if patterns[id] != nil {
+        if isNext { judge(payload, ofPattern: id, follows: follows, at: place) }
+        return require(!isComplete, "patterns", "\(name) got COMPLETE for the pattern \(id)")
+      }
       guard subscriptions[id] != nil else {
         return require(id < nextID, "frames", "\(name) got something for request \(id), which there never was")
       }
@@ -315,16 +372,53 @@ class RSocketClient: Client {
     if let channel = channels.removeValue(forKey: id) {
       leave(channel)
       require(
-        !message.contains("restarts"), "every request is answered", "a restart ends \(name)'s channel \(id): \(message)"
+        !message.contains("restarts") || world.isOfTemplate(channel.stream), "every request is answered",
+        "a restart ends \(name)'s channel \(id): \(message)"
       )
     }
     partial[id] = nil
+    if let pattern = patterns.removeValue(forKey: id), let position = pattern.position(of: peer) {
+      world.remember(position)
+    }
     guard let subscription = subscriptions.removeValue(forKey: id) else { return }
+    subscription.wasRemoved(message, self)
     subscription.stateFailed(message, self)
     if code == .lagged {
       Report.shared.count("subscriptions that lagged")
     } else if code == .rejected {
       Report.shared.count("requests refused")
+    }
+  }
+
+  private func judge(_ payload: Payload, ofPattern id: UInt32, follows: Bool, at place: Int) {
+    guard let pattern = patterns[id] else { return }
+    let (former, start) = partial[id] ?? (payload: Payload(metadata: payload.metadata), place: place)
+    if partial[id] == nil { pattern.begins(self) }
+    var whole = former
+    whole.data += payload.data
+    partial[id] = follows ? (whole, start) : nil
+    guard !follows else { return }
+    var metadata = (whole.metadata ?? [])[...]
+    let fixed = 16 + (pattern.filter == nil ? 0 : 8) + 8 + (pattern.hasMarkers ? 1 : 0) + 9
+    require(metadata.count >= fixed, "frames", "\(name) got \(metadata.count) bytes of metadata for a pattern")
+    func number() -> UInt64 {
+      defer { metadata = metadata.dropFirst(8) }
+      return metadata.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+    }
+    let (event, time) = (number(), number())
+    let leftOut = pattern.filter == nil ? nil : number()
+    let gap = number()
+    let isMarker = pattern.hasMarkers && metadata.popFirst() == 1
+    let position = number()
+    let length = Int(metadata.popFirst() ?? 0)
+    require(metadata.count == length, "frames", "\(name) got a name of \(metadata.count) bytes instead of \(length)")
+    if isMarker {
+      require(whole.data.isEmpty && length == 0, "markers", "\(name) got a marker of \(pattern.text) with data")
+      patterns[id]?.receivedMarker(at: position, self)
+    } else {
+      patterns[id]?.received(
+        Stamp(id: event, time: time, gap: gap == 0 ? nil : gap, leftOut: leftOut),
+        of: String(decoding: metadata, as: UTF8.self), at: position, whole.data, from: start, self)
     }
   }
 

@@ -73,6 +73,16 @@ struct StreamSpecification: Equatable, CustomStringConvertible {
   /// Users that are admitted; nil: anyone.
   var readers: [UInt32]?
   var writers: [UInt32]?
+  /// What the name of its template begins with; nil: the configuration has the stream itself.
+  var template: String?
+
+  /// Has all that another stream of its template has, but its name.
+  mutating func take(_ other: Self) {
+    (type, content, keep, events, bytes, replay) =
+      (other.type, other.content, other.keep, other.events, other.bytes, other.replay)
+    (blocks, blockTimeout, onLag) = (other.blocks, other.blockTimeout, other.onLag)
+    (readers, writers) = (other.readers, other.writers)
+  }
 
   init(_ name: String, _ kind: Kind, origin: String) { (self.name, self.kind, self.origin) = (name, kind, origin) }
 

@@ -42,6 +42,8 @@ struct Subscription {
   private let beginning: StateReading.Beginning?
   /// When it was requested: what may have lost the state since then.
   private let stateRisks: Int
+  /// The deletions of a template's stream that were over when it was requested, and the changes of the configuration.
+  private let (deletions, changes): (Int, Int)
   /// What has become of the events' bytes.
   let form: EventForm
   var credit: Int
@@ -66,6 +68,7 @@ struct Subscription {
     (self.isOne, self.after, self.form, self.credit) = (isOne, after, form, credit)
     (self.filter, self.hasMarkers) = (filter, hasMarkers && ids)
     isReadingState = isFromState
+    (deletions, changes) = (client.world.deletionsOver[stream] ?? 0, client.world.changes)
     stateRisks = client.world.truths[stream]?.stateRisks ?? 0
     beginning = isFromState && ids && hasIDs ? StateReading.Beginning(stream, client.world) : nil
     let continued = former?.isContinued(beginning) == true ? former : nil
@@ -131,6 +134,15 @@ struct Subscription {
     client.world.truths[stream]?.delivered(stamp.id, stamp.time, data, as: form, to: client.name)
   }
 
+  /// The request has ended with an error.
+  func wasRemoved(_ message: String, _ client: Client) {
+    guard client.world.isOfTemplate(stream), message.contains("no longer served") else { return }
+    Report.shared.count("templates: subscriptions that ended with their stream")
+    require(
+      (client.world.deletionsSent[stream] ?? 0) > deletions || client.world.changes != changes, "streams in use stay",
+      "\(client.name) is told: \(message)")
+  }
+
   /// Where the event stands among the others of the request.
   private func judgePlace(_ event: UInt64, _ gap: UInt64?, _ client: Client) {
     let truth = client.world.truths[stream]
@@ -139,7 +151,8 @@ struct Subscription {
         require(
           event > after, "ids rise", "\(client.name) asked for what comes after \(after) of \(stream) and got \(event)")
         require(
-          !gaps || event == after + 1 || gap != nil || truth?.isEmpty(between: after, and: event) == true,
+          !gaps || event == after + 1 || gap != nil
+            || truth?.isEmpty(between: after, and: event) == true && truth?.isAnotherLife(after, than: event) == false,
           "gaps are reported",
           "\(client.name) asked for what comes after \(after) of \(stream) and got \(event), without a gap")
         if event > after + 1, onLag != "latest", let held = client.world.machine.firstEvent(of: stream, after: after) {
@@ -357,7 +370,7 @@ struct Subscription {
     let index = visible.lastIndex { $0.from <= place } ?? 0
     let during = client.world.reloading == nil ? [] : client.world.visible(to: client.peer)
     let allowed = visible[index...].prefix(2).reduce(into: during) { $0.formUnion($1.streams) }
-    let excess = Set(entries).subtracting(allowed)
+    let excess = Set(entries.map(World.shown)).subtracting(allowed)
     require(
       excess.isEmpty, "system streams",
       "\(stream) shows \(client.name) \(excess.sorted()), and may show \(allowed.sorted())")

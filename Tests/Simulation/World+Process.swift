@@ -20,6 +20,7 @@ extension World {
       connectionsAreGone()
       require(attempt < 5, "progress", "no process gets as far as serving")
     }
+    madeAllowed = Dictionary(uniqueKeysWithValues: machine.templates.map { ($0.prefix, $0.count) })
     for client in clients { client.review() }
   }
 
@@ -35,8 +36,18 @@ extension World {
   private func change(_ percent: Int) {
     guard random.chance(percent) else { return }
     let former = streams
-    for index in 1..<streams.count where random.chance(40) { streams[index].change(&random) }
+    for index in 1..<configuredStreams.count where random.chance(40) { streams[index].change(&random) }
+    changeTemplates()
     noteChanges(from: former)
+  }
+
+  /// The streams of templates follow the others.
+  private func changeTemplates() {
+    guard !templates.isEmpty else { return }
+    for index in templates.indices where random.chance(40) {
+      if random.chance(12) { templates[index].isServed.toggle() } else { templates[index].change(&random) }
+    }
+    streams = configuredStreams + templates.flatMap(\.streams)
   }
 
   /// What a change of configuration may cost.
@@ -161,9 +172,9 @@ extension World {
 
   func reload(changesPerStream: Int = 1) {
     guard reloading == nil else { return }
-    let former = streams
+    let (former, formerTemplates) = (streams, templates)
     var replaced: Set<String> = []
-    for index in 1..<streams.count where random.chance(40) {
+    for index in 1..<configuredStreams.count where random.chance(40) {
       if random.chance(12) {
         toggle(index)
       } else {
@@ -171,15 +182,18 @@ extension World {
         if !streams[index].isPublished, random.chance(20) { replaced.insert(streams[index].name) }
       }
     }
+    changeTemplates()
     let count = zip(former, streams).count { $0 != $1 }
-    guard count > 0 else { return }
+    guard count > 0 || templates != formerTemplates else { return }
     Report.shared.say("the configuration is reloaded")
     Report.shared.count("reloads")
     changes += 1
     Report.shared.count("reloads: streams changed", count)
-    reloading = (former, replaced)
+    reloading = (former, formerTemplates, replaced)
     noteReload()
-    machine.beginReload(from: former, to: streams, replacing: replaced)
+    machine.beginReload(
+      from: (former.filter { $0.template == nil }, formerTemplates), to: (configuredStreams, templates),
+      replacing: replaced)
     if random.chance(50) { finishReload() }
   }
 
@@ -196,20 +210,20 @@ extension World {
 
   /// What a reload may cost, from its beginning to its end.
   private func noteReload() {
-    guard let (former, replaced) = reloading else { return }
+    guard let (former, _, replaced) = reloading else { return }
     noteChanges(from: former)
     for stream in streams where replaced.contains(stream.name) { newEpoch(stream) }
   }
 
   /// Waits for its end, if one is under way.
   func finishReload() {
-    guard let (former, _) = reloading else { return }
+    guard let (former, formerTemplates, _) = reloading else { return }
     machine.finishReload()
     if machine.hasFailedToReload, sim_is_dead() == 0 {
       Report.shared.say("the reload has failed")
       Report.shared.count("reloads that failed")
       let attempted = streams
-      streams = former
+      (streams, templates) = (former, formerTemplates)
       noteChanges(from: attempted)
     } else {
       noteReload()
@@ -229,6 +243,7 @@ extension World {
     let span = random.pick(spans) * (profile.setsClockBack && random.chance(60) ? -1 : 1)
     Report.shared.say("the wall clock is set \(span < 0 ? "back" : "forward") by \(abs(span) / 1_000_000_000) s")
     Report.shared.count("clock set")
+    if span < 0 { wasSetBack = true }
     sim_set_wall(span)
   }
 }

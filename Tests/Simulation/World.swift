@@ -20,9 +20,15 @@ final class World {
   let listeners: [CInt]
   private let listenerNames: [String]
   var boot = 1
+  /// The streams of the configuration, and all that its templates can make.
   var streams: [StreamSpecification]
+  var templates: [TemplateSpecification]
   /// The reload that is under way: the streams before it, and those whose source is replaced by an equal one.
-  var reloading: (former: [StreamSpecification], replaced: Set<String>)?
+  var reloading: (former: [StreamSpecification], templates: [TemplateSpecification], replaced: Set<String>)?
+  /// The streams that each template may have, if these are more than its limit.
+  var madeAllowed: [String: Int] = [:]
+  /// The deletions of each stream that clients have asked for, and those that are answered.
+  var (deletionsSent, deletionsOver) = ([String: Int](), [String: Int]())
   private(set) var truths: [String: Truth] = [:]
   var machine: Machine!
   private(set) var origin: Origin?
@@ -48,8 +54,11 @@ final class World {
   var changes = 0
   /// Streams whose source has ended at some time.
   private(set) var endedStreams: Set<String> = []
-  /// What a client needs that resumes an event stream over HTTP whose connection has ended.
+  /// What a client needs that resumes an event stream over HTTP whose connection has ended, or a pattern.
   private var positions: [EventResponse.Position] = []
+  private var patternPositions: [PatternReading.Position] = []
+  /// Whether the wall clock was set back: times then say little.
+  var wasSetBack = false
 
   static let systemStreams = ["$stats", "$streams"]
 
@@ -85,6 +94,9 @@ final class World {
     if profile.hasMirror {
       streams.append(.random("m0", mirroring: streams[0], at: "/" + listenerNames[0], profile, &random))
     }
+    var own = Random(seed &* 0x1234_5679)
+    templates = profile.templates.map { TemplateSpecification($0, of: nil, profile, &own) }
+    streams += templates.flatMap(\.streams)
     sim_store_limit = random.chance(15) ? 20 : 64
     connectionsMayEnd = sim_store_limit < 64 || limits.connections < 24
     listeners = listenerNames.map { sim_listen($0) }
@@ -108,6 +120,8 @@ final class World {
 
   func truth(of stream: String) -> Truth { truths[stream]! }
   func specification(of stream: String) -> StreamSpecification? { streams.first { $0.name == stream } }
+  /// The streams that the configuration has itself.
+  var configuredStreams: [StreamSpecification] { streams.filter { $0.template == nil } }
   var derivedStreams: [StreamSpecification] { streams.filter { !$0.kind.bases.isEmpty } }
   func publisher(_ name: String) -> NamedPublisher? { publishers.first { $0.name == name } }
   func forget(_ publisher: NamedPublisher) { publishers.removeAll { $0 === publisher } }
@@ -116,7 +130,12 @@ final class World {
   func visible(to peer: Peer) -> Set<String> {
     let isOwner = peer.user == 0 || peer.user == geteuid()
     let streams = streams + (reloading?.former ?? [])
-    return Set(streams.filter { isOwner ? $0.isServed : $0.isVisible(to: peer) }.map(\.name))
+    return Set(streams.filter { isOwner ? $0.isServed : $0.isVisible(to: peer) }.map { Self.shown($0.name) })
+  }
+
+  /// What stands for a stream where some of its template's may be, and others not: `t/*` for `t/a`.
+  static func shown(_ name: String) -> String {
+    name.split(separator: "/").count > 1 ? "\(name.prefix { $0 != "/" })/*" : name
   }
 
   // MARK: Steps
@@ -170,6 +189,7 @@ final class World {
       guard clients.count < profile.clients else { return }
       let isOrderly = !random.chance(profile.hostileClients)
       if isOrderly, !positions.isEmpty, random.chance(60) { return resume() }
+      if isOrderly, !patternPositions.isEmpty, random.chance(60) { return resumePattern() }
       // The server soon ends an HTTP connection that has no request.
       connect(as: .random(&random), isOrderly ? profile.someProtocol(&random) : .hostile)?
         .subscribe(to: someStream(), &random)
@@ -182,6 +202,9 @@ final class World {
     case .leave: if let client = random.maybe(clients), client !== bystander { client.close() }
     case .emit: emit()
     case .end: end()
+    case .put, .delete: changeMade(isDeletion: step == .delete)
+    case .useMade: useMade()
+    case .pattern: readPattern()
     case .publish: publish()
     case .values: for client in random.shuffled(clients.filter(\.isOrderly)).prefix(2) { client.sendValues(&random) }
     case .complete: orderly?.completeChannel(&random)
@@ -219,7 +242,7 @@ final class World {
   }
 
   /// Seldom one that does not read: the server learns of that when it sends it something.
-  private var orderly: Client? {
+  var orderly: Client? {
     let mayBeDeaf = random.chance(20)
     return random.maybe(
       clients.filter { $0.isOrderly && !$0.isOver && $0 !== bystander && (mayBeDeaf || !$0.hasStoppedReading) })
@@ -232,6 +255,8 @@ final class World {
   private func someStream() -> String {
     if random.chance(profile.systemStreams) { return random.pick(Self.systemStreams) }
     if profile.derivedRequests > 0, random.chance(profile.derivedRequests) { return random.pick(derivedStreams).name }
+    if profile.madeStreams > 0, random.chance(profile.madeStreams) { return someMade().name }
+    let streams = configuredStreams
     let keyed = random.chance(profile.slowStates) ? streams.filter { $0.keys != nil } : []
     return random.pick(keyed.isEmpty ? streams : keyed).name
   }
@@ -295,6 +320,27 @@ final class World {
 
   /// The connection of an event stream over HTTP has ended.
   func remember(_ position: EventResponse.Position) { positions = positions.suffix(3) + [position] }
+
+  /// A pattern's request or connection has ended.
+  func remember(_ position: PatternReading.Position) { patternPositions = patternPositions.suffix(3) + [position] }
+
+  private func readPattern() {
+    if !patternPositions.isEmpty, random.chance(50) { return resumePattern() }
+    let text = random.pick(["t/*", "t/*", "*", "*/a", "s*", "u/*"])
+    if random.chance(50), let client = random.maybe(clients.compactMap { $0 as? RSocketClient }), client !== bystander,
+      !client.isOver, !client.hasStoppedReading
+    {
+      return client.read(text, &random)
+    }
+    guard clients.count < profile.clients + 4 else { return }
+    (connect(as: .random(&random), random.pick([.rsocket, .webSocket])) as? RSocketClient)?.read(text, &random)
+  }
+
+  private func resumePattern() {
+    guard clients.count < profile.clients + 4 else { return }
+    let position = patternPositions.remove(at: random.below(patternPositions.count))
+    (connect(as: position.peer, .rsocket) as? RSocketClient)?.read(position.text, continuing: position, &random)
+  }
 
   /// Continues an event stream over HTTP on another connection.
   private func resume() {
@@ -383,7 +429,7 @@ final class World {
   /// requests of which a part has arrived.
   func rush() {
     holdState()
-    let stream = random.pick(streams)
+    let stream = profile.madeStreams > 0 && random.chance(50) ? someMade() : random.pick(configuredStreams)
     for _ in 0..<random.pick(profile.rushes) where sim_is_dead() == 0 {
       sendLimit = random.pick([1, 20, 200, 2000, .max])
       var own = Random(random.next())
@@ -413,10 +459,11 @@ final class World {
   }
 
   /// - Parameter name: of a stream to which clients publish; nil: any.
-  private func publish(to name: String? = nil) {
+  func publish(to name: String? = nil) {
     // Often to one without room, where values wait.
     let full = ["p0", "p1"].filter { machine.waits($0) }
-    let stream = name ?? random.pick(full.isEmpty || random.chance(50) ? ["p0", "p1"] : full)
+    let made = name == nil && profile.madeStreams > 0 && random.chance(profile.madeStreams) ? someMade().name : nil
+    let stream = name ?? made ?? random.pick(full.isEmpty || random.chance(50) ? ["p0", "p1"] : full)
     // Most clients over HTTP read a response that does not end, and publish nothing meanwhile.
     if profile.someProtocol(&random) == .http, random.chance(50), clients.count < profile.clients + 4 {
       connect(as: .random(&random), .http)?.publish(to: stream, nil, &random)
