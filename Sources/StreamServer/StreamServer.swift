@@ -447,7 +447,7 @@ public final class StreamServer: Sendable {
   /// that (after two seconds at most), and stops the loops. `completed` is called once, on one of the loops.
   public func stop(completed: @escaping @Sendable () -> Void) {
     isEnding.store(true, ordering: .releasing)
-    for stream in streams.all { stream.shutDown() }
+    for stream in streams.unsorted { stream.shutDown() }
     workers[0].loop.execute { [self] in refusedConnections.close() }
     let left = Countdown(workers.count)
     for worker in workers {

@@ -39,7 +39,7 @@ extension StreamServer {
   private func settlePublished(
     on loop: EventLoop, until deadline: UInt64, completed: @escaping @Sendable () -> Void
   ) {
-    let moving = streams.all.filter { stream in stream.publishSource?.settle { stream.isFull } ?? false }
+    let moving = streams.unsorted.filter { stream in stream.publishSource?.settle { stream.isFull } ?? false }
     guard !moving.isEmpty, EventLoop.monotonicNow() < deadline else { return completed() }
     _ = loop.schedule(after: Self.settlePeriod) { [self] in
       settlePublished(on: loop, until: deadline, completed: completed)
@@ -54,7 +54,7 @@ extension StreamServer {
         let saved = worker.save()
         connections.withLock { $0 += saved }
         guard left.isLast() else { return }
-        for stream in streams.all { stream.shutDown() }
+        for stream in streams.unsorted { stream.shutDown() }
         completed(savedConnections(of: connections.withLock { $0 }))
       }
     }
@@ -65,7 +65,7 @@ extension StreamServer {
     var saved = SavedConnections(connections)
     let systemEnds = systemStreams.ends
     (saved.templates, saved.tickets) = (templates.all.map(\.saved), tokens.tickets.open)
-    for stream in streams.all {
+    for stream in streams.unsorted {
       // A batch with stamps is read again from the fleet: the log's position is before it.
       let waiting = stream.log.takeOverflow().filter { $0.stamps == nil }
       let events = waiting.reduce(into: EventBatch()) { $0 += $1 }
@@ -73,17 +73,17 @@ extension StreamServer {
       if let left = stream.publishSource?.takeLeft(), !left.isEmpty {
         saved.left.append(SavedConnections.Waiting(stream: stream.name, events: left))
       }
-      saved.ends[stream.name] = stream.log.read { storage, _ in
+      var end = stream.log.read { storage, _ in
         // Views of a system stream have their own logs.
         systemEnds[stream.name].map { StreamEnd(position: max($0, storage.endPosition)) }
           ?? StreamEnd(position: storage.endPosition, countedFrom: storage.countedFrom)
       }
-      saved.ends[stream.name]?.freshness = stream.savedFreshness
-      saved.ends[stream.name]?.mapGeneration = stream.savedMapGeneration
+      (end.freshness, end.mapGeneration) = (stream.savedFreshness, stream.savedMapGeneration)
       if stream.configuration.template != nil, let maker = templates.match(stream.name)?.template.owner(of: stream.name)
       {
-        saved.ends[stream.name]?.maker = maker.saved
+        end.maker = maker.saved
       }
+      saved.ends[stream.name] = end
     }
     return saved
   }
@@ -133,7 +133,7 @@ extension StreamServer {
         }
         for batch in waiting { streams[batch.stream]?.restore(batch.events, report: report) }
         sourcesWait.store(false, ordering: .releasing)
-        for stream in streams.all {
+        for stream in streams.unsorted {
           stream.admitNamedPublishers()
           stream.log.resume()
         }
