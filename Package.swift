@@ -38,7 +38,7 @@ let optimisedInGate = Context.environment["STREAMD_OPTIMISED"] != nil ? optimise
 /// The targets of `Tests/Fuzz/run`: a folder each, with a corpus.
 let fuzzTargets = [
   "EventFilters", "EventSplitters", "Fleet", "FleetHosts", "HTTP", "JQ", "JetStream", "LogRecovery", "NATS",
-  "PeerSource", "RSocket", "Serving", "SharedRegion", "StateRecovery", "Templates", "WebSocketSource",
+  "Patterns", "PeerSource", "RSocket", "Serving", "SharedRegion", "StateRecovery", "Templates", "WebSocketSource",
 ]
 
 let package = Package(

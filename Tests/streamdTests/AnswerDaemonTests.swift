@@ -1,4 +1,3 @@
-import CLinux
 import FoundationEssentials
 import Glibc
 import StreamClient
