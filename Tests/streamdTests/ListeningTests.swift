@@ -127,6 +127,10 @@ func status(_ address: InternetAddress, _ target: String = "/healthz", _ fields:
     let client = try TCPClient(goes)
     client.request("GET", "/healthz")
     #expect(client.read(through: "ok\n").hasSuffix("ok\n"))
+    try await daemon.eventually("the manager has the sockets") {
+      let kept = daemon.manager?.kept.map(\.name) ?? []
+      return [stays, goes].allSatisfy { kept.contains(name(of: $0)) }
+    }
     // As a manager that has not removed its own yet: who connects there must not wait in its queue.
     let copy = dup(try #require(daemon.manager?.kept.first { $0.name == name(of: goes) }?.descriptor))
     defer { close(copy) }
