@@ -25,7 +25,7 @@ import Synchronization
 where Base.Element: Sendable {
   // Sendable: all state is guarded, and `makeTask` forms a task that captures a type alone.
 
-  /// What a reader finds under the lock.
+  /// The result of a look for an element under the lock.
   @usableFromInline enum Found {
     /// Something in its batch or in its slot, now or later.
     case look

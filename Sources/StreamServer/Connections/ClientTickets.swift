@@ -80,7 +80,7 @@ final class ClientTickets: Sendable {
 
   // MARK: From one process to the next
 
-  /// Those that are open, for the next process.
+  /// The open tickets, for the next process.
   var open: [Open] {
     let now = EventLoop.monotonicNow()
     return state.withLock { $0.tickets.values.filter { $0.end > now } }

@@ -21,7 +21,7 @@ public enum OverflowPolicy: Sendable, Equatable {
 ///
 /// Copies share their ``Properties`` in memory until these are changed: all streams of a template have them once.
 @dynamicMemberLookup public struct StreamConfiguration: Sendable {
-  /// What streams with different names may have in common.
+  /// The properties that streams with different names may share.
   public struct Properties: Sendable {
     /// A text for users; shown in `$streams`.
     public var description: String
@@ -98,7 +98,7 @@ public enum OverflowPolicy: Sendable, Equatable {
     set { shared = Shared(newValue) }
   }
 
-  /// What follows from the properties.
+  /// A value that is computed from the properties.
   @inline(__always) subscript<Value>(dynamicMember path: KeyPath<Properties, Value>) -> Value {
     shared.properties[keyPath: path]
   }

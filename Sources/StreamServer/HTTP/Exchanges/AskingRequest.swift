@@ -11,7 +11,7 @@ struct MadeAnswer {
 
 /// A request of a client for an upstream, whose answer is a stream. Its body is read whole before the upstream is asked.
 final class AskingRequest: Exchange {
-  /// What the client gets.
+  /// The answer for the client.
   enum Reply {
     /// The name of the stream.
     case name
