@@ -6,13 +6,15 @@ enum EventStreamFormat: String {
   case lines = "ndjson"
   case sequence = "json-seq"
   case raw
+  /// Messages of a WebSocket.
+  case message
 
   var mediaType: String {
     switch self {
     case .events: "text/event-stream"
     case .lines: "application/x-ndjson"
     case .sequence: "application/json-seq"
-    case .raw: "application/octet-stream"
+    case .raw, .message: "application/octet-stream"
     }
   }
 }
@@ -57,6 +59,8 @@ struct EventReader {
     var retry: Int?
     /// Whether it is no event, but shows that the client has all events.
     var isMarker = false
+    /// The number of events that are missing before the next one; `.max`: it is unknown.
+    var gap: UInt64?
     /// The place of its first byte in the connection.
     let place: Int
   }
@@ -97,7 +101,7 @@ struct EventReader {
   /// - Returns: nil where more is needed.
   mutating func next() -> Item? {
     switch format {
-    case .raw: return nil
+    case .raw, .message: return nil
     case .events:
       guard let end = end(of: [10, 10]) else { return nil }
       return block(take(end), at: takePlace(end))
@@ -113,6 +117,12 @@ struct EventReader {
       // What is no JSON text comes as a string.
       return Item(data: bytes.first == 34 ? string(bytes) : Array(bytes), place: takePlace(end))
     }
+  }
+
+  /// The whole of what is there.
+  mutating func message() -> Item {
+    let count = buffer.count
+    return envelope(take(count)[...], at: takePlace(count))
   }
 
   private mutating func end(of mark: [UInt8]) -> Int? {
@@ -177,6 +187,14 @@ struct EventReader {
       return String(decoding: found, as: UTF8.self)
     }
     wants(skip("{") && rest.last == 125, "no envelope")
+    if format == .message, skip("\"lost\":") {
+      let count = String(decoding: rest.prefix { $0 != 44 && $0 != 125 }, as: UTF8.self)
+      rest = rest.dropFirst(count.utf8.count)
+      item.gap = count == "null" ? .max : UInt64(count)
+      if skip(",\"stream\":\"") { item.name = text(upTo: "\"") }
+      wants(item.gap != nil && rest.elementsEqual("}".utf8), "the gap \(String(decoding: bytes, as: UTF8.self))")
+      return item
+    }
     if skip("\"stream\":\"") { item.name = text(upTo: "\",") }
     wants(skip("\"id\":"), "an envelope without an id")
     item.id = text(upTo: ",\"time\":\"")

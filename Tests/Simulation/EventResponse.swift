@@ -21,7 +21,7 @@ struct EventResponse {
   let format: EventStreamFormat
   let isChunked: Bool
   let onLag: String
-  private let isFromState: Bool
+  let isFromState: Bool
   /// Whether raw events end lines.
   private let isText: Bool
   /// For each stream.
@@ -37,6 +37,8 @@ struct EventResponse {
   /// Whether the server has given the reason for the response's end.
   private(set) var hasEnded = false
   private let changes: Int
+  /// Whether the next frame of a WebSocket continues a message.
+  private var isWithinMessage = false
 
   /// - Parameter after: the ids from which it resumes; nil: it begins somewhere else.
   init(
@@ -51,7 +53,8 @@ struct EventResponse {
     subscriptions = zip(streams, types).enumerated().map { index, stream in
       let isSystem = World.systemStreams.contains(stream.0)
       return Subscription(
-        to: stream.0, gaps: format == .events, ids: format == .events || hasEnvelope || !isSystem,
+        to: stream.0, gaps: format == .events || format == .message,
+        ids: format == .events || hasEnvelope || !isSystem,
         // 0: a state of which nothing was sent.
         onLag: onLag, after: isSystem || isFromState && after?[index] == 0 ? nil : after?[index], where: filter,
         hasMarkers: hasMarkers,
@@ -71,7 +74,7 @@ struct EventResponse {
   private static func form(_ format: EventStreamFormat, _ type: String, _ hasEnvelope: Bool) -> EventForm {
     switch (format, type) {
     case (.events, _): .lines
-    case (.raw, _): .exact
+    case (.raw, _), (.message, _): .exact
     case (.lines, _), (.sequence, _): hasEnvelope ? .exact : .embedded
     }
   }
@@ -80,6 +83,7 @@ struct EventResponse {
 
   /// Whether the response may end here with its connection.
   func mayEnd(_ world: World) -> Bool {
+    if format == .message { return !hasBegun || hasEnded }
     guard hasBegun, !hasEnded, reader.isEmpty, isChunked || format == .events else { return true }
     return format != .events
       && (onLag == "fail" || world.changes != changes
@@ -90,8 +94,8 @@ struct EventResponse {
 
   /// For a client that connects again; nil: there is nothing to resume.
   func position(of peer: Peer) -> Position? {
-    guard hasBegun, !hasEnded, format == .events else { return nil }
-    let ids = isNamed ? covered : subscriptions.compactMap(\.last)
+    guard hasBegun, !hasEnded, format == .events || format == .message else { return nil }
+    let ids = isNamed && format == .events ? covered : subscriptions.compactMap(\.last)
     guard ids.count == streams.count, !ids.contains(0) || isFromState && ids.max()! > 0 else { return nil }
     return Position(
       peer: peer, streams: streams, format: format, onLag: onLag, filter: subscriptions[0].filter,
@@ -115,8 +119,9 @@ struct EventResponse {
     }
   }
 
-  mutating func begin(_ head: ResponseReader.Head, _ client: Client) {
+  mutating func begin(_ head: ResponseReader.Head, _ client: HTTPClient) {
     hasBegun = true
+    if format == .message { return client.openSocket(head) }
     require(
       head["content-type"] == format.mediaType && head["cache-control"] == "no-store, no-transform"
         && head["x-accel-buffering"] == "no" && (head["transfer-encoding"] == "chunked") == isChunked, "responses",
@@ -141,6 +146,24 @@ struct EventResponse {
       "\(client.name) got a chunk of \(bytes.count) bytes in which \(count) events end")
   }
 
+  /// A message, or a part of one.
+  mutating func receive(
+    _ bytes: UnsafeRawBufferPointer, _ frame: WebSocketFrames.Frame, at place: Int, _ client: Client
+  ) {
+    require(
+      frame.opcode == (isWithinMessage ? 0 : 1), "frames",
+      "\(client.name) got a frame with the opcode \(frame.opcode)\(isWithinMessage ? " within a message" : "")")
+    isWithinMessage = !frame.isLast
+    reader.append(bytes, at: place)
+    if frame.isLast { receive(reader.message(), client) }
+  }
+
+  /// A WebSocket has ended with a sentence.
+  mutating func close(_ sentence: String, _ client: Client) {
+    hasEnded = true
+    if !isNamed { subscriptions[0].stateFailed(sentence, client) }
+  }
+
   /// The response is complete.
   func end(_ client: Client) {
     require(
@@ -150,6 +173,7 @@ struct EventResponse {
   }
 
   private mutating func receive(_ item: EventReader.Item, _ client: Client) {
+    if let gap = item.gap { return receiveGap(gap, item, client) }
     guard let data = item.data else {
       return require(item.id == nil && item.name == nil, "responses", "\(client.name) got an event without data")
     }
@@ -262,6 +286,15 @@ struct EventResponse {
     let gap = gaps[index]?.count
     gaps[index] = nil
     subscriptions[index].receivedMarker(Stamp(id: id, time: nil, gap: gap), client)
+  }
+
+  /// `{"lost":N}`, with the stream where there are several.
+  private mutating func receiveGap(_ count: UInt64, _ item: EventReader.Item, _ client: Client) {
+    let index = isNamed ? streams.firstIndex { $0 == item.name } : item.name == nil ? 0 : nil
+    guard let index, gaps[index] == nil else {
+      fail("gaps are reported", "\(client.name) got a gap of \(count) events of \(item.name ?? "its stream")")
+    }
+    gaps[index] = (count, item.place)
   }
 
   /// `event: gap` or `event: end`.

@@ -65,4 +65,34 @@ extension HTTPClient {
     }
     return made + Array(random.pick(["0\r\n\r\n", "00\r\nX: 1\r\n\r\n"]).utf8)
   }
+
+  /// The maker of the next request's values.
+  var nextMaker: String { "w\(number).\(requestCount)" }
+
+  func judge(_ head: ResponseReader.Head, _ posting: Posting, isWhole: Bool) {
+    let text = String(decoding: body, as: UTF8.self)
+    require(
+      head.status == 200 && posting.rest.isEmpty && text == "{\"accepted\":\(posting.count)}\n", "confirmations",
+      "\(name) has sent all but \(posting.rest.count) bytes of \(posting.count) values, and got \(head.status): \(text)"
+    )
+    if posting.wasHandedOver { Report.shared.count("HTTP: handovers in the middle of a POST") }
+    world.truth(of: posting.stream)
+      .confirm(posting.count, of: posting.maker, since: posting.forgets, isFinal: true, to: name)
+  }
+
+  func judge(problem text: String, _ posting: Posting) {
+    let truth = world.truth(of: posting.stream)
+    let accepted =
+      text.components(by: "\"accepted\":").dropFirst().first
+      .flatMap { UInt64($0.prefix { $0.isNumber }) } ?? 0
+    require(
+      !text.contains("restarts before"), "every request is answered", "a restart ends \(name)'s publication: \(text)")
+    let isLost = ["was changed", "has ended", "no longer"].contains { text.contains($0) }
+    if isLost {
+      // What it has given to its stream may be there, too.
+      truth.confirm(accepted, of: posting.maker, since: posting.forgets, isFinal: false, to: name)
+    } else {
+      truth.end(posting.maker, at: accepted)
+    }
+  }
 }

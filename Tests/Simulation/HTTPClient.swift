@@ -60,9 +60,9 @@ final class HTTPClient: Client {
 
   /// Requests that are not answered, in order.
   var exchanges: [Exchange] = []
-  private lazy var reader = ResponseReader(client: name)
+  private(set) lazy var reader = ResponseReader(client: name)
   private var head: ResponseReader.Head?
-  private var body: [UInt8] = []
+  private(set) var body: [UInt8] = []
   /// The rest of a request's head.
   private var rest: [UInt8] = []
   /// It has let the server wait for a head.
@@ -74,10 +74,12 @@ final class HTTPClient: Client {
   private var lastSentAt = sim_now()
   /// Where in the connection another process has continued.
   private var handovers: [Int] = []
-  private var requestCount = 0
+  private(set) var requestCount = 0
+  /// nil: it is no WebSocket.
+  var socket: SocketState?
 
   /// The response in progress, if it brings events.
-  private var events: EventResponse? {
+  var events: EventResponse? {
     get { if case .events(let response)? = exchanges.first?.kind { response } else { nil } }
     set { if let newValue { exchanges[0].kind = .events(newValue) } }
   }
@@ -166,6 +168,7 @@ final class HTTPClient: Client {
     // Without marks between events, one that another event begins with cannot be told from it.
     if format == .raw, isPublished || streams.count > 1 { format = .lines }
     if format == .sequence, isPublished { format = .events }
+    if world.profile.plainWebSockets > 0, random.chance(world.profile.plainWebSockets) { format = .message }
     let filter = world.profile.someFilter(of: stream, &random)
     // One filter for all, of which that of a text has the stream's name.
     let isShared = filter != .text && !streams.contains(where: World.systemStreams.contains)
@@ -204,14 +207,18 @@ final class HTTPClient: Client {
       default: fields.append("Last-Event-ID: \(ids)")
       }
     }
-    if random.chance(50), format != .raw {
+    let isSocket = format == .message
+    if isSocket {
+      fields += WebSocketFrames.handshake
+    } else if random.chance(50), format != .raw {
       fields.append("Accept: \(format.mediaType)")
     } else {
       options.append("as=\(format.rawValue)")
     }
     let isPlain =
       streams.count == 1 && (world.specification(of: streams[0])?.type ?? "application/json") == "application/json"
-    let hasEnvelope = (format == .lines || format == .sequence) && (!isPlain || hasMarkers || random.chance(50))
+    let hasEnvelope =
+      isSocket || (format == .lines || format == .sequence) && (!isPlain || hasMarkers || random.chance(50))
     if hasEnvelope { options.append("ids=1") }
     if let filter { options.append("where=\(Self.quoted(filter.json(for: streams[0])))") }
     if hasMarkers { options.append("marker=1") }
@@ -219,7 +226,7 @@ final class HTTPClient: Client {
     if let count { options.append("count=\(count)") }
     if random.chance(8) { options.append("follow=0") }
     // Without chunks, an event that another one begins with cannot be told from it.
-    let isChunked = format == .raw || random.chance(85)
+    let isChunked = isSocket || format == .raw || random.chance(85)
     let path = path(of: streams) + "?" + options.joined(separator: "&")
     let response = EventResponse(
       of: streams, as: format, isChunked: isChunked, hasEnvelope: hasEnvelope, onLag: onLag, after: after,
@@ -296,13 +303,16 @@ final class HTTPClient: Client {
   var hasSentHead: Bool { rest.isEmpty }
 
   override func keepAlive() {
-    guard !rest.isEmpty else { return }
+    guard !rest.isEmpty else { return ping() }
     send(rest)
     rest = []
   }
 
   override func halfClose() {
-    guard !isOver, !exchanges.isEmpty, rest.isEmpty, hasSentAll, !hasHalfClosed else { return }
+    // A WebSocket ends with what its client sends.
+    guard !isOver, !exchanges.isEmpty, rest.isEmpty, hasSentAll, !hasHalfClosed, events?.format != .message else {
+      return
+    }
     if case .publish(let posting)? = exchanges.last?.kind, !posting.rest.isEmpty { return }
     Report.shared.say("\(name) sends nothing any more")
     hasHalfClosed = true
@@ -323,6 +333,7 @@ final class HTTPClient: Client {
 
   override func handedOver(at place: Int) {
     handovers.append(place)
+    socket?.heardAt = sim_now()
     if var response = events {
       response.handedOver()
       events = response
@@ -347,6 +358,7 @@ final class HTTPClient: Client {
     case .events(let response):
       isAnswered = response.hasBegun
       response.checkAtRest(self)
+      checkSocketAtRest()
     case .publish(let posting): isAnswered = !posting.rest.isEmpty || world.specification(of: first.streams[0])!.blocks
     case .change, .other: isAnswered = false
     }
@@ -371,6 +383,9 @@ final class HTTPClient: Client {
         } else {
           body += part
         }
+      case .frame(let frame):
+        countHandovers(in: place + frame.payload.lowerBound..<place + frame.payload.upperBound)
+        judge(frame, of: bytes, at: place)
       case .end: end()
       }
       if mayHaveRest { return bytes.count }
@@ -406,10 +421,14 @@ final class HTTPClient: Client {
     }
     (self.head, body) = (head, [])
     // At a limit, an event stream is a short body, so that its client comes back later.
-    guard var response = events, head.status == 200, head["content-length"] == nil else { return }
+    guard var response = events, head.status == (response.format == .message ? 101 : 200), head["content-length"] == nil
+    else { return }
     response.begin(head, self)
     events = response
   }
+
+  /// A WebSocket is closed.
+  func endInput() { reader.end() }
 
   private func end() {
     guard let head else { return }
@@ -558,38 +577,6 @@ final class HTTPClient: Client {
     let labels = String(decoding: body, as: UTF8.self).components(by: "stream=\"").dropFirst()
     let excess = Set(labels.map { World.shown(String($0.prefix { $0 != "\"" })) }).subtracting(exchange.visible)
     require(excess.isEmpty, "system streams", "metrics show \(name) \(excess.sorted())")
-  }
-
-  // MARK: Publishing
-
-  /// The maker of the next request's values.
-  var nextMaker: String { "w\(number).\(requestCount)" }
-
-  private func judge(_ head: ResponseReader.Head, _ posting: Posting, isWhole: Bool) {
-    let text = String(decoding: body, as: UTF8.self)
-    require(
-      head.status == 200 && posting.rest.isEmpty && text == "{\"accepted\":\(posting.count)}\n", "confirmations",
-      "\(name) has sent all but \(posting.rest.count) bytes of \(posting.count) values, and got \(head.status): \(text)"
-    )
-    if posting.wasHandedOver { Report.shared.count("HTTP: handovers in the middle of a POST") }
-    world.truth(of: posting.stream)
-      .confirm(posting.count, of: posting.maker, since: posting.forgets, isFinal: true, to: name)
-  }
-
-  private func judge(problem text: String, _ posting: Posting) {
-    let truth = world.truth(of: posting.stream)
-    let accepted =
-      text.components(by: "\"accepted\":").dropFirst().first
-      .flatMap { UInt64($0.prefix { $0.isNumber }) } ?? 0
-    require(
-      !text.contains("restarts before"), "every request is answered", "a restart ends \(name)'s publication: \(text)")
-    let isLost = ["was changed", "has ended", "no longer"].contains { text.contains($0) }
-    if isLost {
-      // What it has given to its stream may be there, too.
-      truth.confirm(accepted, of: posting.maker, since: posting.forgets, isFinal: false, to: name)
-    } else {
-      truth.end(posting.maker, at: accepted)
-    }
   }
 }
 

@@ -34,6 +34,8 @@ struct Profile {
   private(set) var clients = 6
   /// So many of 100 orderly clients speak HTTP, and so many use a WebSocket.
   private var (http, webSocket) = (0, 0)
+  /// So many of 100 responses with events over HTTP are WebSockets.
+  private(set) var plainWebSockets = 0
   /// So many of 100 clients read whatever arrives at once.
   private(set) var eagerClients = 70
   /// So many of 100 events may be as large as their log permits.
@@ -97,6 +99,7 @@ struct Profile {
     templates = own.pick([[], [], [], ["t"], ["t", "u"]])
     madeStreams = templates.isEmpty ? 0 : own.pick([10, 30, 60])
     memory = templates.isEmpty ? nil : own.pick([nil, nil, 64 << 10, 256 << 10])
+    plainWebSockets = own.pick([0, 0, 30, 70])
   }
 
   /// - Returns: nil for a subscription to all events.

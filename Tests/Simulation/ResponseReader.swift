@@ -9,13 +9,15 @@ struct ResponseReader {
     subscript(name: String) -> String? { fields[name] }
     /// The connection ends after the response.
     var isLast: Bool { fields["connection"] == "close" }
-    var isInterim: Bool { 100...199 ~= status }
+    var isInterim: Bool { 100...199 ~= status && status != 101 }
   }
 
   enum Part {
     case head(Head)
     /// A whole chunk, the whole body where it has a length, or what has arrived of one that ends with the connection.
     case body(Range<Int>)
+    /// A frame of a WebSocket.
+    case frame(WebSocketFrames.Frame)
     case end
   }
 
@@ -26,6 +28,8 @@ struct ResponseReader {
     /// The body ends with the connection.
     case rest
     case bodyIsComplete
+    /// The connection is a WebSocket.
+    case frames
     /// No response may follow.
     case over
   }
@@ -71,11 +75,18 @@ struct ResponseReader {
     case .bodyIsComplete:
       state = isLast ? .over : .head
       return .end
+    case .frames:
+      guard let frame = WebSocketFrames.next(in: bytes, from: offset, client: client) else { return nil }
+      offset = frame.payload.upperBound
+      return .frame(frame)
     case .over:
       wants(rest.isEmpty, "\(rest.count) bytes after the last response")
       return nil
     }
   }
+
+  /// Nothing may follow what was read.
+  mutating func end() { state = .over }
 
   private func wants(_ condition: Bool, _ what: @autoclosure () -> String) {
     require(condition, "responses", "\(client) got \(what())")
@@ -110,7 +121,9 @@ struct ResponseReader {
     isLast = head.isLast
     let length = head["content-length"]
     wants(length == nil || head["transfer-encoding"] == nil, "a body with a length and chunks")
-    if !hasBody || head.status == 204 || head.status == 304 {
+    if head.status == 101 {
+      state = .frames
+    } else if !hasBody || head.status == 204 || head.status == 304 {
       wants(hasBody ? length == nil && head["transfer-encoding"] == nil : true, "a length without a body")
       state = .bodyIsComplete
     } else if let length {

@@ -23,11 +23,7 @@ final class WebSocketClient: RSocketClient {
     if !hasAsked {
       hasAsked = true
       random = Random(UInt64(number))
-      // Key and answer are those of RFC 6455, section 1.3.
-      let head = [
-        "GET /rsocket HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: keep-alive, Upgrade",
-        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-      ]
+      let head = ["GET /rsocket HTTP/1.1", "Host: localhost"] + WebSocketFrames.handshake
       super.send(Array((head.joined(separator: "\r\n") + "\r\n\r\n").utf8))
     }
     guard isOpen else {
@@ -51,23 +47,13 @@ final class WebSocketClient: RSocketClient {
     repeat {
       let part = random.chance(85) ? rest : rest.prefix(random.below(rest.count + 1))
       rest = rest.dropFirst(part.count)
-      append(opcode, Array(part), isLast: rest.isEmpty, to: &output)
+      WebSocketFrames.append(opcode, Array(part), isLast: rest.isEmpty, to: &output, &random)
       opcode = 0
       if random.chance(5) {
         pings.append(random.bytes(random.below(126)))
-        append(9, pings.last!, isLast: true, to: &output)
+        WebSocketFrames.append(9, pings.last!, to: &output, &random)
       }
     } while !rest.isEmpty
-  }
-
-  private func append(_ opcode: UInt8, _ payload: [UInt8], isLast: Bool, to output: inout [UInt8]) {
-    output.append((isLast ? 0x80 : 0) | opcode)
-    let (short, lengthBytes) = payload.count < 126 ? (payload.count, 0) : payload.count < 1 << 16 ? (126, 2) : (127, 8)
-    output.append(0x80 | UInt8(short))
-    for index in (0..<lengthBytes).reversed() { output.append(UInt8(truncatingIfNeeded: payload.count >> (8 * index))) }
-    let mask = random.bytes(4)
-    output += mask
-    output += payload.enumerated().map { $1 ^ mask[$0 % 4] }
   }
 
   override func keepAlive() {
@@ -97,7 +83,9 @@ final class WebSocketClient: RSocketClient {
       guard let count = open(bytes) else { return 0 }
       offset = count
     }
-    while !isOver, let (opcode, range) = frame(in: bytes, from: offset) {
+    while !isOver, let frame = WebSocketFrames.next(in: bytes, from: offset, client: name) {
+      let (opcode, range) = (frame.opcode, frame.payload)
+      require(frame.isLast && opcode > 1, "frames", "\(name) got a frame with the opcode \(opcode)")
       let payload = UnsafeRawBufferPointer(rebasing: bytes[range])
       let within = handovers.count { $0 > place + offset && $0 < place + range.upperBound }
       if within > 0 { Report.shared.count("WebSocket: handovers in the middle of a message", within) }
@@ -119,31 +107,13 @@ final class WebSocketClient: RSocketClient {
       return nil
     }
     require(
-      head.status == 101 && head["upgrade"] == "websocket" && head["connection"] == "Upgrade"
-        && head["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "responses",
+      WebSocketFrames.isAnswer(head), "responses",
       "\(name) wants a WebSocket, and got \(head.status) with \(head.fields)")
     isOpen = true
     let frames = waiting
     waiting = []
     send(frames)
     return offset
-  }
-
-  private func frame(in bytes: UnsafeRawBufferPointer, from start: Int) -> (opcode: UInt8, payload: Range<Int>)? {
-    guard bytes.count - start >= 2 else { return nil }
-    let (opcode, short) = (bytes[start] & 15, Int(bytes[start + 1]))
-    require(
-      bytes[start] & 0x70 == 0 && bytes[start] & 0x80 != 0 && [2, 8, 9, 10].contains(opcode) && short < 128, "frames",
-      "\(name) got a frame of a WebSocket that begins with \(bytes[start]) \(short)")
-    let lengthBytes = short < 126 ? 0 : short == 126 ? 2 : 8
-    let payload = start + 2 + lengthBytes
-    guard bytes.count >= payload else { return nil }
-    let count = lengthBytes == 0 ? short : bytes[start + 2..<payload].reduce(0) { $0 << 8 | Int($1) }
-    require(
-      count > (lengthBytes == 8 ? 0xffff : lengthBytes == 2 ? 125 : -1) && count < 1 << 24, "frames",
-      "\(name) got a frame of a WebSocket of \(count) bytes, with a length of \(lengthBytes) bytes")
-    guard bytes.count >= payload + count else { return nil }
-    return (opcode, payload..<payload + count)
   }
 
   private func judge(_ opcode: UInt8, _ payload: UnsafeRawBufferPointer, at place: Int) {

@@ -13,6 +13,35 @@ import Testing
 
   private func numbers(_ range: Range<Int>) -> [[UInt8]] { range.map { Array("event \($0)".utf8) } }
 
+  /// Unread input would make the kernel reset the connection, and a client could lose the reason for its end.
+  @Test(arguments: ["", "/rsocket", "/streams/s", "/streams/p?publish=1"])
+  func aConnectionThatTheServerEndsIsReadUntilItsClientHasTheReason(target: String) async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      _ = try harness.add("s")
+      try harness.addPublished("p")
+      let client = try HTTPWireClient(harness)
+      if !target.isEmpty {
+        client.send(WebSocketClient.handshake(at: target))
+        #expect(try client.head()?.status == 101)
+      }
+      client.send([0, 0, 6] + [UInt8](repeating: 255, count: 150_000))
+      let answers = try client.rest()
+      #expect(target.isEmpty ? answers.count > 9 : answers.first == 0x88, "\(answers)")
+      client.closeWriting()
+      harness.eventually { harness.server.statistics.connections == 0 }
+    }
+  }
+
+  /// It gets a second to close its end.
+  @Test func aClientThatNeverClosesIsCutOff() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      let client = try HTTPWireClient(harness)
+      client.send([0, 0, 6] + [UInt8](repeating: 255, count: 100))
+      #expect(try client.rest().count > 9)
+      harness.eventually { harness.server.statistics.connections == 0 }
+    }
+  }
+
   /// The first subscription's error is written to a closed socket, which closes the connection; the second
   /// subscription ends with it.
   @Test func closingAConnectionDuringAStallEndsEachSubscriptionOnce() async throws {

@@ -223,6 +223,8 @@ import Testing
 
   // MARK: Control frames
 
+  @Test func silenceLasts15Seconds() { #expect(ServerLimits(workers: 1).http.silence == .seconds(15)) }
+
   @Test func pingsAreAnsweredAndSilenceIsBroken() async throws {
     var limits = ServerLimits(workers: 1)
     limits.http.silence = .milliseconds(30)
@@ -237,6 +239,24 @@ import Testing
       }
       client.send(WebSocketClient.message([], opcode: 10))
       #expect(harness.server.statistics.subscribers == 1)
+    }
+  }
+
+  @Test func eachPingOfAPieceIsAnsweredInOrder() async throws {
+    try await withServer { harness in
+      try add(harness, "s", bytes("1"))
+      try harness.addPublished("p")
+      for target in ["s", "p?publish=1"] {
+        let client = try WebSocketClient(harness, at: "/streams/\(target)")
+        if target == "s" { #expect(try client.text() == "1") }
+        let payloads = [0, 1, 125].map { [UInt8](repeating: 0xFF, count: $0) }
+        let pings = payloads.flatMap {
+          WebSocketClient.message($0, opcode: 9) + WebSocketClient.message($0, opcode: 10)
+        }
+        client.send(pings)
+        for byte in pings { client.send([byte]) }
+        for payload in payloads + payloads { #expect(try client.message()! == (10, payload), "\(target)") }
+      }
     }
   }
 
@@ -298,6 +318,21 @@ import Testing
       let codes = ["ended": 1000, "failed": 1011, "removed": 4404, "denied": 1008, "typed": 1012]
       let closing = try #require(try client.closing())
       #expect(closing.code == codes[reason] && !closing.reason.isEmpty, "\(closing)")
+    }
+  }
+
+  @Test func aKickClosesAPlainWebSocketWith1008() async throws {
+    try await withServer { harness in
+      try add(harness, "s", bytes("1"))
+      try harness.addPublished("p")
+      for target in ["s", "p?publish=1"] {
+        let client = try WebSocketClient(harness, at: "/streams/\(target)")
+        let number = harness.server.statistics.accepted
+        let operatorClient = try WireClient.ready(harness.path)
+        operatorClient.get("$control", options: "{\"kick\": \(number)}")
+        #expect(try client.closing() == .init([3, 240] + bytes("an operator has ended this connection")), "\(target)")
+      }
+      harness.eventually { harness.server.statistics.publishers == 0 && harness.server.statistics.subscribers == 0 }
     }
   }
 

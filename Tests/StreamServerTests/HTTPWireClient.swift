@@ -94,6 +94,7 @@ final class HTTPWireClient {
       throw Silence()
     }
     var buffer = [UInt8](repeating: 0, count: 256 << 10)
+    errno = 0
     let count = recv(wire.descriptor.raw, &buffer, buffer.count, 0)
     if count > 0 { input += buffer[..<count] } else { hasEnded = true }
     return count > 0
@@ -179,6 +180,13 @@ final class HTTPWireClient {
       input = []
     }
     return response
+  }
+
+  /// What the server sends up to the end of the connection, which is no reset.
+  func rest(sourceLocation location: SourceLocation = #_sourceLocation) throws -> [UInt8] {
+    while try receive(location) {}
+    #expect(errno != ECONNRESET, "the connection was reset", sourceLocation: location)
+    return input
   }
 
   /// Whether the connection has ended, and nothing came before.

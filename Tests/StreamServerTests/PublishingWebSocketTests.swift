@@ -125,6 +125,10 @@ import Testing
       ([0x81, 0xFF, 0x80, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0], 1002),
       ([0x82, 0xFF, 0x7F, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0], 1009), ([0x82, 0x01, 0x00], 1002),
       ([0x02, 0x80, 0, 0, 0, 0, 0x02, 0x80, 0, 0, 0, 0], 1002), ([0x83, 0x80, 0, 0, 0, 0], 1002),
+      ([0xC1, 0x80, 0, 0, 0, 0], 1002), ([0x80, 0x80, 0, 0, 0, 0], 1002), ([0x09, 0x80, 0, 0, 0, 0], 1002),
+      ([0x89, 0xFE, 0, 126, 0, 0, 0, 0], 1002), ([0x88, 0x81, 0, 0, 0, 0, 1], 1002),
+      ([0x88, 0x83, 0, 0, 0, 0, 3, 232, 255], 1007),
+      ([0x01, 0x81, 0, 0, 0, 0, 0xC3, 0x89, 0x80, 0, 0, 0, 0, 0x80, 0x81, 0, 0, 0, 0, 0xC3], 1007),
     ] as [([UInt8], Int)]) func aViolationClosesAfterTheValuesBeforeIt(bytes: [UInt8], code: Int) async throws
   {
     try await withServer { harness in
@@ -218,7 +222,21 @@ import Testing
     }
   }
 
-  @Test func aKickAndAStopCloseIt() async throws {
+  @Test func silenceIsBrokenByPings() async throws {
+    var limits = ServerLimits(workers: 1)
+    limits.http.silence = .milliseconds(30)
+    try await withServer(limits) { harness in
+      try harness.addPublished("p")
+      let client = try open(harness)
+      for _ in 0..<2 { #expect(try client.message()! == (9, [])) }
+      client.send(WebSocketClient.message([], opcode: 10) + text("1"))
+      while let (opcode, payload) = try client.message(), opcode == 9 || payload != Array("{\"accepted\":1}".utf8) {
+        #expect(opcode == 9 && payload.isEmpty)
+      }
+    }
+  }
+
+  @Test func aStopClosesIt() async throws {
     let harness = try ServerHarness()
     try harness.addPublished("p")
     let client = try open(harness)

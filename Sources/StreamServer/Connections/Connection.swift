@@ -26,8 +26,10 @@ final class Connection: EventLoop.Handler {
   enum Phase {
     /// Can become: closing, closed.
     case open
-    /// Writes the unsent bytes, then closes; input is not read. Can become: closed.
+    /// Writes the unsent bytes; input is not read. Can become: draining, closed.
     case closing
+    /// Has closed its sending end, and discards input until the peer closes. Can become: closed.
+    case draining
     case closed
   }
 
@@ -117,7 +119,7 @@ final class Connection: EventLoop.Handler {
   private static let unsentLimit = 64 << 10
   /// Maximum unsent bytes besides replies: the rest of one piece of events.
   private static let pieceLimit = 72 << 10
-  /// Maximum time of a closing connection's client to read the unsent bytes.
+  /// Maximum time of a closing connection's client to read the unsent bytes, and to close its end after that.
   private static let closingTime = Duration.seconds(1)
 
   init(
@@ -173,6 +175,7 @@ final class Connection: EventLoop.Handler {
     if hasLostWriter, phase != .closed { return close() }
     switch phase {
     case .open: if !isWaitingForTurn, watched.contains(.readable) || !isBlocked { worker.take(inputOf: self) }
+    case .draining: if !isWaitingForTurn { worker.take(inputOf: self) }
     case .closing, .closed: break  // the next write detects a closed peer
     }
   }
@@ -203,7 +206,7 @@ final class Connection: EventLoop.Handler {
   func takeInput(until deadline: UInt64) {
     worker.loop.assertOnLoop()
     isWaitingForTurn = false
-    guard phase == .open else { return }
+    guard phase == .open else { return discardInput() }
     let hasJoined = joinStreams(until: deadline)
     defer { if phase == .open, hasOffers { waitForTurn() } }
     guard phase == .open else { return }
@@ -242,6 +245,13 @@ final class Connection: EventLoop.Handler {
     // Replies are sent after the last input: a peer that does not read may still have sent values.
     if answerByteCount > Self.unsentLimit { _ = flush() }
     if phase == .open { waitForTurn() }
+  }
+
+  /// Reads what nobody needs any more.
+  private func discardInput() {
+    guard phase == .draining else { return }
+    let count = unsafe LocalSocket.receive(socket.raw, into: worker.input)
+    if count > 0 || count < 0 && (errno == EAGAIN || errno == EINTR) { watch() } else { close() }
   }
 
   private func endInput() {
@@ -283,7 +293,7 @@ final class Connection: EventLoop.Handler {
   /// - Returns: whether events can be written now.
   func flush() -> Bool {
     worker.loop.assertOnLoop()
-    guard phase != .closed else { return false }
+    guard phase != .closed, phase != .draining else { return false }
     guard !hasLostReader else {
       _ = speaker?.takeAnswers()
       if phase == .closing { close() } else { watch() }
@@ -298,7 +308,7 @@ final class Connection: EventLoop.Handler {
     if hadUnsent, unsent.isEmpty {
       settle()
       if phase == .closing {
-        close()
+        finishSending()
         return false
       }
       speaker?.didWriteAll()
@@ -364,6 +374,7 @@ final class Connection: EventLoop.Handler {
     {
       wanted.insert(.readable)
     }
+    if phase == .draining, !isWaitingForTurn { wanted.insert(.readable) }
     if isBlocked { wanted.insert(.writable) }
     guard wanted != watched else { return }
     watched = wanted
@@ -501,15 +512,29 @@ final class Connection: EventLoop.Handler {
     speaker?.stop(failure)
   }
 
-  /// Writes the unsent bytes and closes, at the latest after a timeout.
+  /// Writes the unsent bytes and closes, each at the latest after a timeout.
   func finishClosing() {
-    guard phase != .closed else { return }  // a write before this may have closed it
+    guard phase != .closed, phase != .draining else { return }  // a write before this may have closed it
     phase = .closing
     waitingInput = nil
     leaveAll()
     cancelClocks()
     setClock(after: Self.closingTime)
-    if flush(), unsent.isEmpty { close() }
+    if flush(), unsent.isEmpty { finishSending() }
+  }
+
+  /// Everything is written. With input that is unread, or that comes later, a close would discard what the peer has not
+  /// received (RFC 9112, section 9.6). A server that stops waits only for what has come.
+  private func finishSending() {
+    var byte: UInt8 = 0
+    let hasInput = unsafe recv(socket.raw, &byte, 1, CInt(MSG_PEEK) | CInt(MSG_DONTWAIT)) > 0
+    guard !hasLostWriter, !hasLostReader, hasInput || !worker.isStopping, shutdown(socket.raw, CInt(SHUT_WR)) == 0
+    else {
+      return close()
+    }
+    phase = .draining
+    setClock(after: Self.closingTime)
+    watch()
   }
 
   /// Ends everything that the connection does, and what it is for. A closed one has no speaker.

@@ -337,7 +337,6 @@ final class RSocketChannels: @unchecked Sendable {  // confined to its connectio
     _ data: [UInt8], _ id: StreamID, to stream: ServedStream, _ source: PublishSource, isUnconfirmed: Bool,
     isComplete: Bool = true
   ) -> Bool {
-    guard data.count >= LargeValue.leastByteCount, stream.refusal(ofSize: data.count) == nil else { return false }
     examined = LargeValue(data, id, to: stream, source, isUnconfirmed: isUnconfirmed, isComplete: isComplete)
     if isExamining { stream.use?.hold() }
     return isExamining

@@ -24,12 +24,12 @@ struct LargeValue {
   /// Whether the stream requires JSON, and it is none.
   private(set) var isRefused = false
 
-  /// - Returns: nil if nothing of it is examined.
+  /// - Returns: nil if it is examined as one piece, or not at all.
   init?(
     _ bytes: [UInt8], _ id: StreamID, to stream: ServedStream, _ source: PublishSource, isUnconfirmed: Bool,
     isComplete: Bool
   ) {
-    guard bytes.count >= Self.leastByteCount else { return nil }
+    guard bytes.count >= Self.leastByteCount, stream.refusal(ofSize: bytes.count) == nil else { return nil }
     (self.bytes, self.id, self.stream, self.isComplete) = (bytes, id, stream, isComplete)
     unconfirmedSource = isUnconfirmed ? source : nil
     syntax = stream.wantsJSON ? JSONSyntax.Examination() : nil

@@ -6,8 +6,7 @@ import StreamRuntime
 /// A POST: its body is one value, or one value per line. It is answered once every value is in the stream.
 ///
 /// The socket is read while few of its values wait, so that the flow control of the transport is the publisher's credit.
-final class PublishingRequest: Exchange {
-  private let publication: Publication
+final class PublishingRequest: PublishingExchange {
   /// Whether each line is a value.
   private let hasLines: Bool
   private var decoder: BodyDecoder
@@ -37,10 +36,10 @@ final class PublishingRequest: Exchange {
     _ request: HTTPRequest, _ publication: Publication, hasLines: Bool, _ decoder: BodyDecoder,
     on http: HTTPSpeaker
   ) {
-    (self.publication, self.hasLines, self.decoder) = (publication, hasLines, decoder)
+    (self.hasLines, self.decoder) = (hasLines, decoder)
     takesJSON = publication.stream.configuration.takesJSON
     mayBeMark = EventEncoding.Content(ofType: publication.stream.configuration.type) != .binary
-    super.init(request, on: http)
+    super.init(request, publication, on: http)
   }
 
   /// Joins the publishers of a stream, and becomes the connection's exchange.
@@ -54,23 +53,16 @@ final class PublishingRequest: Exchange {
     else { throw http.rejection(.noRoom, of: stream) }
     let publishing = PublishingRequest(request, publication, hasLines: hasLines, decoder, on: http)
     publishing.isASCII = isASCII
-    publication.changed = { [weak publishing] in publishing?.streamDidChange() }
     http.connection.speak(publishing)
     return publishing
   }
 
-  private var stream: ServedStream { publication.stream }
   /// Whether no more of the body will be read.
   private var isComplete: Bool { decoder.isDone || failure != nil }
 
-  override var publishedStreams: [String] { [stream.name] }
-  override var hasInbound: Bool { true }
   override var hasOutbound: Bool { isComplete }
 
-  /// Bytes that wait here, and those beyond the publisher's share of its stream.
-  override var heldByteCount: Int {
-    super.heldByteCount + part.count + publication.arrived.byteCount + (publication.status?.excessBytes ?? 0)
-  }
+  override var heldByteCount: Int { super.heldByteCount + part.count }
 
   /// Input is left in the socket until the stream has taken some values.
   override var holdsInput: Bool {
@@ -220,16 +212,8 @@ final class PublishingRequest: Exchange {
     _ = publication.passOn(isComplete: isComplete)
   }
 
-  private func streamDidChange() {
-    guard isInProgress, connection.phase == .open else { return }
-    _ = publication.refresh()
-    answer()
-    connection.settle()
-    _ = connection.flush()
-  }
-
   /// Answers if the request is finished. Otherwise waits for the rest of the body, or for room in the stream.
-  private func answer() {
+  override func answer() {
     guard let status = publication.status else { return }
     if let obstacle = publication.obstacle {
       end(http.rejection(obstacle, of: stream), isLost: true)
@@ -291,11 +275,6 @@ final class PublishingRequest: Exchange {
       abandon(failure, isLast: true)
     }
     connection.finishClosing()
-  }
-
-  override func leave() {
-    publication.leave()
-    super.leave()
   }
 
   override func reapplyWriteAccess() {

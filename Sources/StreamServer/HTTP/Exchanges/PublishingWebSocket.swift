@@ -8,9 +8,8 @@ import StreamRuntime
 /// that were read together, and which ones it refuses.
 ///
 /// The socket is read while few of its values wait, and while its client reads the answers.
-final class PublishingWebSocket: Exchange, WebSocketSpeaker {
+final class PublishingWebSocket: PublishingExchange, WebSocketSpeaker {
   var webSocket: WebSocketInput
-  private let publication: Publication
   /// The number of messages.
   private var receivedCount: UInt64 = 0
   /// The number of values that the source was given, and of those that the stream had in the former process.
@@ -24,8 +23,8 @@ final class PublishingWebSocket: Exchange, WebSocketSpeaker {
   private static let outputLimit = 64 << 10
 
   private init(_ request: HTTPRequest, _ publication: Publication, _ input: WebSocketInput, on http: HTTPSpeaker) {
-    (self.publication, webSocket) = (publication, input)
-    super.init(request, on: http)
+    webSocket = input
+    super.init(request, publication, on: http)
     http.becomeWebSocket()
   }
 
@@ -41,24 +40,15 @@ final class PublishingWebSocket: Exchange, WebSocketSpeaker {
     }
     let input = input ?? WebSocketInput(maximumMessageByteCount: worker.limits.ofConnection.maximumFrameBytes, .any)
     let publishing = PublishingWebSocket(request, publication, input, on: http)
-    publication.changed = { [weak publishing] in publishing?.streamDidChange() }
     http.connection.speak(publishing)
     return publishing
   }
 
-  private var stream: ServedStream { publication.stream }
-
   override var isWebSocket: Bool { true }
   override var protocolName: String { "websocket" }
-  override var publishedStreams: [String] { [stream.name] }
-  override var hasInbound: Bool { true }
   override var hasOutbound: Bool { false }
 
-  /// Bytes that wait here, and those beyond the publisher's share of its stream.
-  override var heldByteCount: Int {
-    super.heldByteCount + webSocket.heldByteCount + publication.arrived.byteCount + (examined?.byteCount ?? 0)
-      + (publication.status?.excessBytes ?? 0)
-  }
+  override var heldByteCount: Int { super.heldByteCount + webSocket.heldByteCount + (examined?.byteCount ?? 0) }
 
   override var holdsInput: Bool { publication.isAhead || isFull }
   var isBusy: Bool { examined != nil || isFull }
@@ -93,13 +83,9 @@ final class PublishingWebSocket: Exchange, WebSocketSpeaker {
       return close(with: WebSocketFrame.close(1007, "message \(receivedCount) is not valid UTF-8"))
     }
     if let sentence = stream.emptiness(of: message.span) { return refuseValue(.init(.invalidRequest, sentence)) }
-    if stream.refusal(ofSize: message.count) == nil,
-      let value = LargeValue(
-        message, StreamID(1), to: stream, publication.source, isUnconfirmed: false, isComplete: false)
-    {
-      examined = value
-      return
-    }
+    examined = LargeValue(
+      message, StreamID(1), to: stream, publication.source, isUnconfirmed: false, isComplete: false)
+    guard examined == nil else { return }
     if let failure = stream.refusal(of: message.span) { return refuseValue(failure) }
     publication.arrived.append(message)
   }
@@ -142,16 +128,8 @@ final class PublishingWebSocket: Exchange, WebSocketSpeaker {
 
   // MARK: Answers
 
-  private func streamDidChange() {
-    guard isInProgress, connection.phase == .open else { return }
-    _ = publication.refresh()
-    answer()
-    connection.settle()
-    _ = connection.flush()
-  }
-
   /// Confirms values, unless the client reads nothing: then the next confirmation has their number, too.
-  private func answer() {
+  override func answer() {
     if let obstacle = publication.obstacle {
       return end(connection.failure(obstacle, of: stream))
     }
@@ -211,7 +189,6 @@ final class PublishingWebSocket: Exchange, WebSocketSpeaker {
 
   override func leave() {
     if !publication.arrived.isEmpty { passOn() }
-    publication.leave()
     super.leave()
   }
 
