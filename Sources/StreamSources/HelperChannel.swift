@@ -61,6 +61,15 @@ final class HelperChannel: EventLoop.Handler, KeptProcess {
     flush()
   }
 
+  /// The processor time that the process has used; zero if it has ended.
+  var processorTime: Duration {
+    var (clock, time) = (clockid_t(), timespec())
+    guard !isReaped, unsafe clock_getcpuclockid(id, &clock) == 0, unsafe clock_gettime(clock, &time) == 0 else {
+      return .zero
+    }
+    return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+  }
+
   /// Kills the process in any state; its owner is not called any more.
   func end(within grace: Duration? = nil) {
     thread.loop.assertOnLoop()

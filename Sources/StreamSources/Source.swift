@@ -42,6 +42,8 @@ public struct SourceContext: Sendable {
   /// The stream's name: it determines the offset of polls within their interval, and the processes of the source have it
   /// in their environment, which other users cannot read; nil: a poll uses its URL.
   public var name: String?
+  /// The stream's template, whose streams share the processes of jq programs; nil: the stream has none.
+  package var template: String?
   /// A program that calls `HelperProcess.runIfAsked` first. By default this one, also if its file was replaced.
   public var executable = "/proc/self/exe"
   /// Where a subscription resumes; nil: each begins anew, and batches have no checkpoint. Called at a subscription's first

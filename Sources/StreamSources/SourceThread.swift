@@ -19,6 +19,8 @@ public final class SourceThread: @unchecked Sendable {  // all but `loop` is con
   public let loop: EventLoop
   private var client: HTTPClient?
   private var programs: [ObjectIdentifier: any KeptProcess] = [:]
+  /// The processes of jq programs that streams share.
+  var jqProcesses: [JQProcess.Settings: JQProcess] = [:]
   /// Sources that wait because of Retry-After.
   private var resting: [ObjectIdentifier: any RestingSource] = [:]
   /// The tokens of sources, up to a number above which those are dropped that were not used lately.

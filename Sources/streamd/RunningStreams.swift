@@ -278,7 +278,7 @@ final class RunningStreams: @unchecked Sendable {
     }
     let (name, fleet) = (stream.name, stream.share == .fleet ? fleet : nil)
     var context = SourceContext(on: sources) { reports.take($0) }
-    context.name = name
+    (context.name, context.template) = (name, stream.template)
     context.pipeline = stream.pipelineText
     if stream.source.section.hasUpstream {
       reports.status.setRefresh { [refresh = context.refresh] completed in refresh.perform { completed($0?.sentence) } }

@@ -129,7 +129,7 @@ extension Configuration.Stream {
     var transform = JQTransform(program: jq)
     if case .by(let program) = distinct { transform.distinctBy = program }
     (transform.key, transform.keyDigest) = (programKey, programKey?.digest ?? 0)
-    if transform != JQTransform() { transform.variables = variables }
+    if transform != JQTransform() { (transform.variables, transform.template) = (variables, template) }
     return transform
   }
 

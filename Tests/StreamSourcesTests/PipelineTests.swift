@@ -15,12 +15,12 @@ import Testing
 
   private func jq(
     _ source: ScriptedSource, _ program: String?, distinctBy: String? = nil, key: KeyDefinition? = nil,
-    variables: [String: String] = [:], timePerEvent: Duration = .seconds(60), executable: String? = nil,
-    on thread: SourceThread
+    variables: [String: String] = [:], of template: String? = nil, timePerEvent: Duration = .seconds(60),
+    executable: String? = nil, on thread: SourceThread
   ) throws -> AnyPublisher<EventBatch, Never> {
     let executable = try executable ?? ChildProcess.built("streamd")
     var transform = JQTransform(program: program, distinctBy: distinctBy)
-    (transform.key, transform.variables) = (key, variables)
+    (transform.key, transform.variables, transform.template) = (key, variables, template)
     return source.jq(
       transform, name: "test", executable: executable, timePerEvent: timePerEvent, on: thread
     ) { [reports] report in reports.withLock { $0.append(report) } }
@@ -148,6 +148,93 @@ import Testing
       #expect(await taker.next(99).last == "49")
       #expect(hanging.allSatisfy { $0.count == 0 } && errors.isEmpty)
       hanging.forEach { $0.cancel() }
+    }
+  }
+
+  // MARK: A process that streams of a template share
+
+  /// The processes that streams of templates share.
+  private func sharedCount(_ thread: SourceThread) async -> Int {
+    await withCheckedContinuation { continuation in
+      thread.loop.execute { continuation.resume(returning: thread.jqProcesses.count) }
+    }
+  }
+
+  @Test func streamsOfATemplateShareAProcessAndHaveTheirOwnVariables() async throws {
+    try await withSourceThread { thread in
+      let program = ".[] | select(. == $city)"
+      func subscribe(_ city: String, of template: String) throws -> (ScriptedSource, Taker) {
+        let (source, taker) = (ScriptedSource(), Taker(.unlimited))
+        try jq(source, program, variables: ["city": city], of: template, on: thread).subscribe(taker)
+        return (source, taker)
+      }
+      let streams = try (0..<20).map { try subscribe("c\($0)", of: "t/{city}") }
+      let other = try subscribe("x", of: "u/{city}")
+      for round in 1...3 {
+        for (number, (source, _)) in streams.enumerated() {
+          try await source.until { $0.requested == .max(round) }
+          source.send("[\(number - 1), \"c\(number)\", \"c\(number + 1)\"]")
+        }
+        for (number, (_, taker)) in streams.enumerated() { #expect(await taker.next(1) == ["\"c\(number)\""]) }
+      }
+      #expect(errors == [])
+      #expect(await sharedCount(thread) == 2)
+      for (_, taker) in streams + [other] { taker.cancel() }
+    }
+  }
+
+  @Test func anEventThatEndsASharedProcessIsLostAlone() async throws {
+    try await withSourceThread { thread in
+      let program = "if . == \"bad\" then reduce range(40) as $_ (\"x\"; . + .) else . end"
+      let takers = try (0..<4).map { number in
+        let taker = Taker(.unlimited)
+        let batches = (0..<30).map { ["\($0)", number == 2 && $0 == 5 ? "\"bad\"" : "-\($0)"] }
+        try jq(ScriptedSource(batches), program, of: "t/{x}", on: thread).subscribe(taker)
+        return taker
+      }
+      for (number, taker) in takers.enumerated() {
+        let expected = (0..<30).map { number == 2 && $0 == 5 ? "\($0)" : "\($0)|-\($0)" }
+        #expect(await taker.next(30) == expected)
+      }
+      #expect(errors.count == 1)
+    }
+  }
+
+  @Test func anEventThatTakesLongDelaysNoOtherStreamOfTheTemplate() async throws {  // SEMANTICS 37
+    try await withSourceThread { thread in
+      let program = "if . == \"slow\" then until(false; .) else . end"
+      let slow = Taker(.unlimited)
+      try jq(ScriptedSource([["1"], ["\"slow\""]]), program, of: "t/{x}", on: thread).subscribe(slow)
+      #expect(await slow.next(1) == ["1"])
+      let takers = try (0..<4).map { _ in
+        let taker = Taker(.unlimited)
+        try jq(ScriptedSource((0..<50).map { ["\($0)"] }), program, of: "t/{x}", on: thread).subscribe(taker)
+        return taker
+      }
+      for taker in takers { #expect(await taker.next(99).last == "49") }
+      #expect(slow.count == 1 && errors.isEmpty)
+      slow.cancel()
+    }
+  }
+
+  @Test func aStreamThatLeavesASharedProcessDisturbsNone() async throws {
+    try await withSourceThread { thread in
+      let (staying, source) = (Taker(.unlimited), ScriptedSource())
+      try jq(source, ".", of: "t/{x}", on: thread).subscribe(staying)
+      for round in 0..<10 {
+        let (leaving, other) = (Taker(.unlimited), ScriptedSource())
+        try jq(other, ".", of: "t/{x}", on: thread).subscribe(leaving)
+        try await other.until { $0.requested == 1 }
+        other.send("0")
+        leaving.cancel()
+        try await source.until { $0.requested == .max(round + 1) }
+        source.send("\(round)")
+        #expect(await staying.next(1) == ["\(round)"])
+      }
+      #expect(await sharedCount(thread) == 1)
+      staying.cancel()
+      try await source.until { $0.cancellations == 1 }
+      #expect(await sharedCount(thread) == 0)
     }
   }
 

@@ -166,7 +166,7 @@ import Testing
 
   @Test func aProcessThatCannotBeStartedOrEndsIsAFailure() async throws {
     for (executable, sentence) in [
-      ("/nonexistent", "jq cannot be started: "), ("/bin/true", "jq examines messages for send and answer: "),
+      ("/nonexistent", "jq cannot be started: "), ("/bin/true", "the programs of send and answer: "),
     ] {
       try await withSourceThread { thread in
         let url = upstream.url("/websocket/\(uniqueKey())?texts=a")

@@ -27,6 +27,8 @@ public struct JQTransform: Sendable, Equatable {
   package var keyDigest: UInt64 = 0
   /// The values of variables that the programs use, by name; each has letters, digits, `.`, `_` and `-` only.
   package var variables: [String: String] = [:]
+  /// The stream's template, whose streams share a process; nil: the stream has a process of its own.
+  package var template: String?
 
   /// Takes texts in which `JQTransform.compileError(in:)` finds no error.
   public init(program: String? = nil, distinctBy: String? = nil) {
@@ -43,7 +45,7 @@ public struct JQTransform: Sendable, Equatable {
     let key = variables.map { "$\($0) " }.joined() + text
     if sound.withLock({ $0.contains(key) }) { return nil }
     do throws(JQProgram.CompileError) {
-      _ = try JQProgram(text, variables: Dictionary(variables.map { ($0, "") }) { $1 })
+      _ = try JQProgram(text, variables: variables)
     } catch {
       return error.sentence
     }
@@ -73,7 +75,7 @@ public struct JQTransform: Sendable, Equatable {
 }
 
 extension Publisher where Output == EventBatch, Failure == Never {
-  /// Runs events through jq programs, in a process of their own.
+  /// Runs events through jq programs, in a child process.
   ///
   /// An event on which the first program fails is removed; exceeding 10 s of processor time or 1 GiB of memory is a
   /// failure, too. An event for which the comparison program fails counts as distinct. An event for which a key program
@@ -103,19 +105,19 @@ extension Publisher where Output == EventBatch, Failure == Never {
     resumption: SourceResumption? = nil, keepsPosition: Bool = false, on thread: SourceThread,
     report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {
-    let makeProcess: MakeProcess = { owner throws(SystemError) in
-      try JQProcess(
+    let makePrograms: MakePrograms = { owner throws(SystemError) in
+      try JQPrograms(
         executable: executable, timePerEvent: timePerEvent, name: name, transform: transform, on: thread, owner: owner)
     }
     let memory = DistinctMemory(transform.distinctBy == nil ? nil : resumption, keepsPosition: keepsPosition)
     return JQ(
-      upstream: self, loop: thread.loop, report: report, makeProcess: makeProcess, memory: memory,
+      upstream: self, loop: thread.loop, report: report, makePrograms: makePrograms, memory: memory,
       keyDigest: transform.key.map { _ in transform.keyDigest }
     ).eraseToAnyPublisher()
   }
 }
 
-private typealias MakeProcess = (any JQProcess.Owner) throws(SystemError) -> JQProcess
+private typealias MakePrograms = (any JQPrograms.Owner) throws(SystemError) -> JQPrograms
 
 private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
   typealias Output = EventBatch
@@ -123,27 +125,23 @@ private struct JQ<Upstream: Publisher<EventBatch, Never>>: Publisher {
   let upstream: Upstream
   let loop: EventLoop
   let report: @Sendable (PipelineReport) -> Void
-  let makeProcess: MakeProcess
+  let makePrograms: MakePrograms
   let memory: DistinctMemory
   let keyDigest: UInt64?
 
   func receive<S: Subscriber>(subscriber: S) where S.Input == Output, S.Failure == Failure {
-    upstream.subscribe(JQLink(memory, keyDigest, report, makeProcess, on: loop, to: AnySubscriber(subscriber)))
+    upstream.subscribe(JQLink(memory, keyDigest, report, makePrograms, on: loop, to: AnySubscriber(subscriber)))
   }
 }
 
-/// A subscription: connects the machine to its process.
-private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Sendable {
+/// A subscription: connects the machine to its programs.
+private final class JQLink: BatchLink<JQMachine>, JQPrograms.Owner, @unchecked Sendable {
   private let memory: DistinctMemory
   /// The definition of the events' keys; nil: they have none.
   private let keyDigest: UInt64?
   private let report: @Sendable (PipelineReport) -> Void
-  private let makeProcess: MakeProcess
-  private var process: JQProcess?
-  /// Whether its programs are compiled.
-  private var isReady = false
-  /// Whether it has answered an event.
-  private var hasAnswered = false
+  private let makePrograms: MakePrograms
+  private var programs: JQPrograms?
   private var isResumed = false
   private var failures = 0
   /// Whether the last event failed; initially true, because that event may have been another subscription's.
@@ -155,23 +153,20 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
 
   init(
     _ memory: DistinctMemory, _ keyDigest: UInt64?, _ report: @escaping @Sendable (PipelineReport) -> Void,
-    _ makeProcess: @escaping MakeProcess, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>
+    _ makePrograms: @escaping MakePrograms, on loop: EventLoop, to down: AnySubscriber<EventBatch, Never>
   ) {
     (self.memory, self.keyDigest) = (memory, keyDigest)
     self.report = report
-    self.makeProcess = makeProcess
+    self.makePrograms = makePrograms
     super.init(JQMachine(keepsPosition: memory.keepsPosition), on: loop, to: down)
   }
 
   /// Starts the process before the first event arrives, because starting takes time.
   override func start() {
-    (isReady, hasAnswered) = (false, false)
     if !isResumed { memory.resume() }
     isResumed = true
     do throws(SystemError) {
-      let process = try makeProcess(self)
-      self.process = process
-      process.send(machine.unanswered)
+      programs = try makePrograms(self)
     } catch {
       retryLater("\(error)")
     }
@@ -186,14 +181,14 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
   }
 
   override func begin(_ events: EventBatch) {
-    process?.send(events)
+    programs?.send(events)
   }
 
   override func end() {
     if let retryTimer { loop.cancel(retryTimer) }
     retryTimer = nil
-    process?.end()
-    process = nil
+    programs?.end()
+    programs = nil
   }
 
   private func retryLater(_ reason: String) {
@@ -206,22 +201,17 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     }
   }
 
-  // MARK: JQProcess.Owner
+  // MARK: JQPrograms.Owner
 
-  func processAnswered(_ answer: JQAnswer) {
-    guard isReady else {
-      if let mistake = answer.failure {
-        process?.end()
-        process = nil
-        return retryLater(mistake)
-      }
-      isReady = true
-      if let unconfined = JQProcess.unconfinedReport(answer) { report(.process(unconfined)) }
-      if failures > 0 { report(.process(.recovered(afterFailures: failures))) }
-      failures = 0
-      return
-    }
-    hasAnswered = true
+  var unanswered: EventBatch.SubSequence { machine.unanswered }
+
+  func programsAreReady(_ unconfined: SourceReport?) {
+    if let unconfined { report(.process(unconfined)) }
+    if failures > 0 { report(.process(.recovered(afterFailures: failures))) }
+    failures = 0
+  }
+
+  func programsAnswered(_ answer: JQAnswer) {
     if let failure = answer.failure { report(.failedEvent(failure)) }
     let isLost = answer.failure != nil && answer.outputs.isEmpty
     if isFailing || answer.failure != nil, !isLost { report(.passing) }
@@ -236,17 +226,16 @@ private final class JQLink: BatchLink<JQMachine>, JQProcess.Owner, @unchecked Se
     advance()
   }
 
-  /// The first unanswered event caused the end of the process, unless earlier events have filled the memory: then a new
-  /// process receives that event first.
-  func processEnded(_ reason: String, isForMemory: Bool) {
-    process = nil
-    guard isReady else { return retryLater(reason) }
-    if !machine.unanswered.isEmpty, !(isForMemory && hasAnswered) {
-      report(.failedEvent(reason))
-      isFailing = true
-      machine.answered([])
-    }
-    start()
+  func programsFailed(_ reason: String) {
+    guard !machine.unanswered.isEmpty else { return }
+    report(.failedEvent(reason))
+    isFailing = true
+    machine.answered([])
     advance()
+  }
+
+  func programsCannotRun(_ reason: String) {
+    programs = nil
+    retryLater(reason)
   }
 }

@@ -18,9 +18,9 @@ struct JQAnswer: Equatable {
 }
 
 // Between the two processes, which run the same executable, each message is its length (u32) and its bytes. The daemon
-// sends the variables, a line with the name and the value of each, the programs, empty for none, and then events. The
-// child sends one answer for the programs, whose output is the reason if it could not drop its privileges, and one answer
-// for each event.
+// sends the names of variables, a line for each, the programs, empty for none, and then events; each after the values of
+// the variables, a line for each, if there are any. The child sends one answer for the programs, whose output is the reason
+// if it could not drop its privileges, and one answer for each event.
 
 extension HelperMessageReader {
   /// Reads answers, of which the longest possible one is shorter than the limit.

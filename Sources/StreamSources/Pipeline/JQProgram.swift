@@ -45,7 +45,7 @@ import Events
   /// Finds the result of a program that is a path; nil for any other.
   private var path: JSONFinder?
   private let messages = Messages()
-  private let variables: Variables
+  private let variables = Variables()
 
   /// Precedes every program: it overrides jq's own functions that reach outside the program, some of which abort
   /// without a command line.
@@ -55,10 +55,9 @@ import Events
     """
 
   /// Compiles a program.
-  /// - Parameter variables: the values of variables, by name.
+  /// - Parameter variables: the names of its variables, whose values `setVariables` sets.
   /// - Throws: `CompileError`.
-  init(_ text: String, variables: [String: String] = [:]) throws(CompileError) {
-    self.variables = Variables(variables)
+  init(_ text: String, variables: [String] = []) throws(CompileError) {
     path = JSONPaths.steps(ofProgram: text, mayBeLast: true).map { JSONFinder(JSONPaths([$0])) }
     guard !text.utf8.contains(0) else { throw CompileError(sentence: "a NUL character") }
     guard let state = unsafe jq_init() else { throw CompileError(sentence: "no memory") }
@@ -78,7 +77,7 @@ import Events
         guard let context = unsafe context else { return unsafe jv_invalid() }
         return unsafe Unmanaged<Variables>.fromOpaque(context).takeUnretainedValue().copy()
       }, unsafe Unmanaged.passUnretained(self.variables).toOpaque())
-    let names = variables.keys.sorted().map { "$\($0)" }.joined(separator: ", ")
+    let names = variables.sorted().map { "$\($0)" }.joined(separator: ", ")
     let binding = names.isEmpty ? "" : "input as {\(names)} | "
     guard unsafe jq_compile(state, binding + Self.prologue + text) != 0 else {
       throw CompileError(sentence: messages.sentence(namingLines: text.utf8.contains(UInt8(ascii: "\n"))))
@@ -86,6 +85,9 @@ import Events
   }
 
   deinit { unsafe jq_teardown(&state) }
+
+  /// Sets the values of variables, by name, for the next events. There may be more than the program has.
+  func setVariables(_ values: [String: String]) { variables.set(values) }
 
   /// Sets the handler for a failed allocation in libjq; it must not return. By default libjq aborts.
   func whenOutOfMemory(_ handler: @escaping @convention(c) (UnsafeMutableRawPointer?) -> Void) {
@@ -200,10 +202,11 @@ import Events
 
 /// The variables of a program, as an object.
 @safe private final class Variables {
-  private let object: jv
+  private var object = unsafe jv_object()
 
-  init(_ variables: [String: String]) {
-    unsafe object = unsafe variables.reduce(jv_object()) {
+  func set(_ values: [String: String]) {
+    unsafe jv_free(object)
+    unsafe object = unsafe values.reduce(jv_object()) {
       unsafe jv_object_set($0, jv_string($1.key), jv_string($1.value))
     }
   }

@@ -3,13 +3,15 @@ import Events
 import Glibc
 import StreamRuntime
 
-/// The process in which a stream's programs run: this executable again, with only a socket to the daemon.
+/// The process in which programs of a stream, or of those of a template, run: this executable again, with only a socket to
+/// the daemon.
 ///
 /// A program can loop, exhaust memory or fail an assertion of libjq. In its own process it affects nothing else, can be
 /// killed at any time, and has no access to the daemon's environment and files. After compiling its programs, and
 /// before it reads an event, it drops every privilege that it does not need: see `confine`.
 enum JQWorker {
-  /// The argument of such a process. Its values are the milliseconds of processor time per event and the stream's name.
+  /// The argument of such a process. Its values are the milliseconds of processor time per event and the name of the stream or the
+  /// template.
   static let argument = "--jq"
 
   /// Maximum processor time per event; not elapsed time, which also passes while the machine is busy.
@@ -29,11 +31,11 @@ enum JQWorker {
     let milliseconds = HelperProcess.takeValues().first.flatMap { Int($0) } ?? 0
     let socket = Connection()
     var programs: [JQProgram?] = []
-    guard let variables = socket.next().map(variables) else { exit(0) }
+    guard let names = socket.next().map(lines) else { exit(0) }
     do throws(JQProgram.CompileError) {
       for _ in JQTransform().programs {
         guard let text = socket.next() else { exit(0) }
-        programs.append(try compile(text, variables))
+        programs.append(try compile(text, names))
       }
     } catch {
       socket.send(JQAnswer(failure: error.sentence))
@@ -43,7 +45,7 @@ enum JQWorker {
     do throws(SystemError) { try confine() } catch { ready.outputs = [.init(event: Array("\(error)".utf8))] }
     socket.send(ready)
     let canMeasure = hasRoom()  // the machine may refuse that much at any size of the process
-    while let event = socket.next() {
+    while let event = socket.next(names, for: programs) {
       limitTime(to: milliseconds)  // a signal ends the process at the limit; the daemon sees which
       let answer = answer(Array(event), programs)
       limitTime(to: 0)
@@ -54,7 +56,7 @@ enum JQWorker {
   }
 
   /// Restricts this process to its processor time, its memory and standard input. An exploited bug of libjq then
-  /// reaches only the other events of the stream.
+  /// reaches only the other events of these streams.
   ///
   /// - Throws: the feature that the kernel lacks. All other restrictions apply nevertheless.
   static func confine() throws(SystemError) {
@@ -67,21 +69,16 @@ enum JQWorker {
     guard confine_to_descriptor_0() == 0 else { throw SystemError("seccomp") }
   }
 
-  /// - Parameter message: a name and a value in each line.
-  private static func variables(_ message: ArraySlice<UInt8>) -> [String: String] {
-    message.split(separator: UInt8(ascii: "\n")).reduce(into: [:]) { variables, line in
-      let words = line.split(separator: UInt8(ascii: " ")).map { String(decoding: $0, as: UTF8.self) }
-      if words.count == 2 { variables[words[0]] = words[1] }
-    }
+  private static func lines(_ message: ArraySlice<UInt8>) -> [String] {
+    message.split(separator: UInt8(ascii: "\n")).map { String(decoding: $0, as: UTF8.self) }
   }
 
   private static func compile(
-    _ text: ArraySlice<UInt8>, _ variables: [String: String]
+    _ text: ArraySlice<UInt8>, _ names: [String]
   ) throws(JQProgram.CompileError) -> JQProgram? {
     guard !text.isEmpty else { return nil }
     let text = String(decoding: text, as: UTF8.self)
-    let names = JQTransform.variables(in: text, among: Array(variables.keys))
-    let program = try JQProgram(text, variables: variables.filter { names.contains($0.key) })
+    let program = try JQProgram(text, variables: JQTransform.variables(in: text, among: names))
     unsafe program.whenOutOfMemory { _ in _exit(JQWorker.outOfMemory) }
     return program
   }
@@ -194,7 +191,20 @@ enum JQWorker {
   /// Standard input, a socket. Blocks.
   private final class Connection {
     private var reader = HelperMessageReader()
+    private var values: ArraySlice<UInt8> = []
     private var buffer = [UInt8](repeating: 0, count: 65536)
+
+    /// The next event, once the programs have the values of variables for it; nil at the end.
+    func next(_ names: [String], for programs: [JQProgram?]) -> ArraySlice<UInt8>? {
+      guard !names.isEmpty else { return next() }
+      guard let message = next() else { return nil }
+      if message != values {
+        values = message
+        let variables = Dictionary(zip(names, lines(message))) { $1 }
+        for program in programs { program?.setVariables(variables) }
+      }
+      return next()
+    }
 
     /// nil at the end.
     func next() -> ArraySlice<UInt8>? {
