@@ -30,8 +30,8 @@ struct PatternReading {
   private var floors: [String: UInt64] = [:]
   /// Streams of which events may be missing: they could not be read for some time, or it is not known where they began.
   private var unsure: Set<String> = []
-  /// Whether it has been current once: streams that come later begin with their first event.
-  private var isSettled = false
+  /// For each stream, the id after which each event has to come: the request was there before it, or was current once.
+  private var settled: [String: UInt64] = [:]
 
   init(
     _ text: String, where filter: Filter?, hasMarkers: Bool, continuing former: Position?, credit: Int,
@@ -118,9 +118,10 @@ struct PatternReading {
     guard !unsure.contains(stream), stamp.gap == nil else { return }
     guard let last, !isAnew else {
       // A stream that came later, of which this is the first event; or one that the client resumes by the time.
-      guard isSettled || former != nil, client.world.reloading == nil else { return }
-      let isResumed = !isSettled
-      let missing = truth.fitting(filter, after: last ?? 0, before: stamp.id).filter { id in
+      let known = settled[stream].flatMap { $0 < stamp.id ? $0 : nil }
+      let isResumed = known == nil
+      guard !isResumed || former != nil, client.world.reloading == nil else { return }
+      let missing = truth.fitting(filter, after: max(last ?? 0, known ?? 0), before: stamp.id).filter { id in
         !truth.isAnotherLife(stamp.id, than: id) && !truth.begins(between: id, and: stamp.id)
           && (!isResumed || (truth.events[id]?.time ?? 0) >= former?.time ?? 0 && !client.world.wasSetBack)
       }
@@ -138,11 +139,21 @@ struct PatternReading {
   }
 
   private mutating func take(_ position: UInt64, _ client: Client) {
+    if settled.isEmpty {
+      settle(client) { client.world.isOfTemplate($0) && client.world.machine.end(of: $0) == nil }
+    }
     if credit < Subscription.unlimited { credit -= 1 }
     require(
       position == 0 || client.world.wasSetBack || position <= sim_wall(), "patterns",
       "\(client.name) got the position \(position) for \(text), which is later than any time")
     if position > 0 { self.position = position }
+  }
+
+  /// The request is there: it gets each event that comes from now on of these streams.
+  private mutating func settle(_ client: Client, _ isIncluded: (String) -> Bool) {
+    for name in client.world.streams.map(\.name) where fits(name) && settled[name] == nil && isIncluded(name) {
+      settled[name] = client.world.truths[name]?.last ?? 0
+    }
   }
 
   // MARK: When all is at rest
@@ -159,19 +170,20 @@ struct PatternReading {
         if unsure.remove(name) != nil { parts[name] = nil }
         if parts[name]?.last == nil { floors[name] = (client.world.machine.end(of: name) ?? 1) - 1 }
       }
-      guard isSettled || former != nil, !unsure.contains(name), !client.world.endedStreams.contains(name) else {
+      guard settled[name] != nil || former != nil, !unsure.contains(name), !client.world.endedStreams.contains(name)
+      else {
         continue
       }
-      let last = parts[name]?.last ?? floors[name] ?? 0
+      let last = max(parts[name]?.last ?? floors[name] ?? 0, settled[name] ?? 0)
       let missing = truth.fitting(filter, after: last).filter { id in
         client.world.machine.firstEvent(of: name, after: id - 1) == id
-          && (isSettled || (truth.events[id]?.time ?? 0) >= former?.time ?? 0 && !client.world.wasSetBack)
+          && (settled[name] != nil || (truth.events[id]?.time ?? 0) >= former?.time ?? 0 && !client.world.wasSetBack)
       }
       require(
         missing.isEmpty, "patterns",
         "\(client.name) has events of \(name) up to \(last) for \(text), and \(missing) are there")
     }
-    isSettled = true
+    settle(client) { _ in true }
     Report.shared.count("patterns: at rest")
   }
 }

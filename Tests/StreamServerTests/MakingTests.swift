@@ -573,6 +573,32 @@ final class TestMaker: StreamMaker {
     }
   }
 
+  @Test func requestsWhoseStreamIsBeingMadeContinueInTheNextProcess() async throws {
+    let next = try ServerHarness(restores: true)
+    var limits = ServerLimits(workers: 2)
+    limits.settleTime = .seconds(600)
+    try await withServer(limits) { first in
+      let maker = try serve(first)
+      let delay = DispatchSemaphore(value: 0)
+      maker.delay.withLock { $0 = delay }
+      let (subscriber, publisher, web) = (
+        try WireClient.ready(first.path), try WireClient.ready(first.path), try HTTPWireClient(first)
+      )
+      subscriber.subscribe("s/a", credit: 9)
+      publisher.publish("s/b", [7], isComplete: true, id: 1)
+      web.request("PUT", "/streams/s/c")
+      first.eventually { first.server.waitingMakingCount == 3 }
+      let saved = try await first.handOver { for _ in 1...3 { delay.signal() } }
+      let (state, following) = (try serve(next), saved.streams)
+      for (name, owner) in following { try state.queue.sync { try next.server.restoreStream(name, of: owner) } }
+      await next.restore(saved)
+      #expect(next.server.streams["s/a"]?.log.subscriberCount == 1)
+      #expect(try publisher.receive() == completion(of: 1, isNext: false))
+      #expect(try web.response().status == 201)
+    }
+    await next.stop()
+  }
+
   @Test func theNextProcessKnowsWhoMadeAStream() async throws {
     let next = try ServerHarness(restores: true)
     try await withServer { first in

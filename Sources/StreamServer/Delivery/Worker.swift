@@ -180,6 +180,12 @@ import Synchronization
   func pause() {
     loop.assertOnLoop()
     isPaused = true
+    finishInput()
+  }
+
+  /// Finishes what was read, and what new streams mean for patterns. On the loop.
+  func finishInput() {
+    loop.assertOnLoop()
     takeArrivals(all: true)
     for connection in connections {
       connection.joinStreams(until: .max)

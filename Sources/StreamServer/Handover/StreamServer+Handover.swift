@@ -2,61 +2,76 @@ import StreamRuntime
 import Events
 import Reactive
 
-// A handover has four steps. The old server reads no more, and lets its streams store the values that publishers have
-// sent. It saves its connections. The new server restores them. It serves them once nothing can fail any more.
+// A handover has four steps. The old server reads no more, makes the streams that requests wait for, and lets its streams
+// store the values that publishers have sent. It saves its connections. The new server restores them. It serves them once
+// nothing can fail any more.
 
 extension StreamServer {
   /// Saves every connection, instead of `stop`: nothing is accepted or read from now on. Input waits in the sockets,
-  /// and new clients in the listening sockets, until another process restores them. Values that publishers have sent
-  /// still pass into their streams, as far as these request them. After that, nothing is written any more either, and
-  /// sources stop. This server must be retained as long as its descriptors are needed, because it owns them.
+  /// and new clients in the listening sockets, until another process restores them. Streams that requests wait for are
+  /// still made, and values that publishers have sent pass into their streams, as far as these request them. After
+  /// that, nothing is written any more either, and sources stop. This server must be retained as long as its
+  /// descriptors are needed, because it owns them.
   ///
   /// - Parameter completed: called once, on one of the loops.
   public func save(completed: @escaping @Sendable (SavedConnections) -> Void) {
-    isEnding.store(true, ordering: .releasing)
     workers[0].loop.execute { [self] in
       workers[0].stopListening()
       refusedConnections.close()
-      let left = Countdown(workers.count)
-      for worker in workers {
-        worker.loop.execute { [self] in
-          worker.pause()
-          guard left.isLast() else { return }
-          settlePublished(on: worker.loop, until: EventLoop.monotonicNow() + Self.settleTime) { [self] in
-            saveWorkers(completed: completed)
+      onEachLoop({ $0.pause() }) { [self] loop in
+        let deadline = EventLoop.monotonicNow() + UInt64(limits.settleTime.wholeNanoseconds)
+        wait(on: loop, until: deadline, while: { self.waitingMakingCount > 0 }) { [self] in
+          isEnding.store(true, ordering: .releasing)
+          // What waited for its stream has begun.
+          onEachLoop({ $0.finishInput() }) { [self] loop in
+            wait(on: loop, until: deadline, while: { self.isStoring }) { self.saveWorkers(completed: completed) }
           }
         }
       }
     }
   }
 
-  /// The maximum time for the operators between publishers and their streams, such as a jq process, in nanoseconds.
-  private static let settleTime: UInt64 = 500_000_000
-  /// The time between two checks of these operators.
-  private static let settlePeriod = Duration.milliseconds(1)
-
-  /// Waits until no value is on its way into a stream. No loop reads any more.
-  private func settlePublished(
-    on loop: EventLoop, until deadline: UInt64, completed: @escaping @Sendable () -> Void
+  /// - Parameter completed: called with the last loop, on it.
+  private func onEachLoop(
+    _ work: @escaping @Sendable (Worker) -> Void, completed: @escaping @Sendable (EventLoop) -> Void
   ) {
-    let moving = streams.unsorted.filter { stream in stream.publishSource?.settle { stream.isFull } ?? false }
-    guard !moving.isEmpty, EventLoop.monotonicNow() < deadline else { return completed() }
-    _ = loop.schedule(after: Self.settlePeriod) { [self] in
-      settlePublished(on: loop, until: deadline, completed: completed)
+    let left = Countdown(workers.count)
+    for worker in workers {
+      worker.loop.execute {
+        work(worker)
+        if left.isLast() { completed(worker.loop) }
+      }
     }
   }
 
+  /// The time between two looks at what a handover waits for.
+  private static let settlePeriod = Duration.milliseconds(1)
+
+  /// No loop reads meanwhile.
+  private func wait(
+    on loop: EventLoop, until deadline: UInt64, while condition: @escaping @Sendable () -> Bool,
+    completed: @escaping @Sendable () -> Void
+  ) {
+    guard condition(), EventLoop.monotonicNow() < deadline else { return completed() }
+    _ = loop.schedule(after: Self.settlePeriod) { [self] in
+      wait(on: loop, until: deadline, while: condition, completed: completed)
+    }
+  }
+
+  /// Whether values are on their way into streams.
+  private var isStoring: Bool {
+    let storing = streams.unsorted.filter { stream in stream.publishSource?.settle { stream.isFull } ?? false }
+    return !storing.isEmpty
+  }
+
   private func saveWorkers(completed: @escaping @Sendable (SavedConnections) -> Void) {
-    let left = Countdown(workers.count)
     let connections = Locked<[SavedConnection]>([])
-    for worker in workers {
-      worker.loop.execute { [self] in
-        let saved = worker.save()
-        connections.withLock { $0 += saved }
-        guard left.isLast() else { return }
-        for stream in streams.unsorted { stream.shutDown() }
-        completed(savedConnections(of: connections.withLock { $0 }))
-      }
+    onEachLoop({ worker in
+      let saved = worker.save()
+      connections.withLock { $0 += saved }
+    }) { [self] _ in
+      for stream in streams.unsorted { stream.shutDown() }
+      completed(savedConnections(of: connections.withLock { $0 }))
     }
   }
 

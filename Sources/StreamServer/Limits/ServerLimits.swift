@@ -35,6 +35,9 @@ public struct ServerLimits: Equatable, Sendable {
   public var resumeWait = Duration.seconds(5)
   /// Origins of other sites whose pages may use the server over HTTP, such as `https://dashboard.example.org`.
   public var httpOrigins: Set<String> = []
+  /// How long a handover waits for the queue that makes streams, and for the operators between publishers and their streams,
+  /// such as a jq process.
+  var settleTime = Duration.milliseconds(500)
   /// The times of clients that speak HTTP.
   var http = HTTPTimes()
   /// The longest time of a connection over a limit: until its first bytes select its protocol, and it is closed.

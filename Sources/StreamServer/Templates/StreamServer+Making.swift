@@ -37,6 +37,8 @@ struct Making {
   /// The time for which the timer that forgets is set; nil: there is none.
   var timer: UInt64?
   var requests = MakingRequests()
+  /// The requests that are not answered yet: those that wait, and the one at work.
+  var unansweredCount = 0
   /// Whether streams will be forgotten because memory is short.
   var isMakingRoom = false
   /// Why a base of the stream that is being made cannot be made.
@@ -161,11 +163,18 @@ extension StreamServer {
   func perform(for user: ClientUser, _ work: @escaping @Sendable (_ isEnding: Bool) -> Void) {
     let queue = making.withLock { making in
       making?.requests.append({ [self] in work(isEnding.load(ordering: .acquiring)) }, of: user)
+      making?.unansweredCount += 1
       return making?.maker.queue
     }
     guard let queue else { return work(true) }
-    queue.async { [self] in making.withLock { $0?.requests.popFirst() }?() }
+    queue.async { [self] in
+      making.withLock { $0?.requests.popFirst() }?()
+      making.withLock { $0?.unansweredCount -= 1 }
+    }
   }
+
+  /// The requests of clients that wait for the maker's queue, and the one at work on it.
+  var waitingMakingCount: Int { making.withLock { $0?.unansweredCount ?? 0 } }
 
   /// Makes a stream for a client, which has the right to. From any thread.
   /// - Parameter completed: called once, on any thread.
