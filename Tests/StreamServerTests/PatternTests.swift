@@ -81,6 +81,18 @@ import Testing
     }
   }
 
+  @Test func readersThatBeginOneAfterTheOtherHaveTheStreamsThatCameBetween() async throws {
+    try await withServer(ServerLimits(workers: 1)) { harness in
+      for index in 0..<20 {
+        let source = try harness.add("s/\(index)", Self.isText)
+        source.send([UInt8(index)])
+        let client = try WireClient.ready(harness.path)
+        client.subscribe("s/*", credit: 100, options: #"{"from":"replay"}"#)
+        #expect(try client.events(index + 1).map { $0[0] }.sorted() == (0...UInt8(index)).map { $0 })
+      }
+    }
+  }
+
   @Test func aLaterStreamBeginsWithItsFirstEventWhateverItsReplayIs() async throws {
     try await withServer { harness in
       let client = try WireClient.ready(harness.path)

@@ -44,6 +44,10 @@ import Synchronization
   var patterns = PatternIndex()
   /// Streams that have come, to be offered to the readers of patterns.
   var arrived: [ServedStream] = []
+  /// The streams that there were when a reader began lately, shared by those that begin shortly after it; nil: none did.
+  var present: [ServedStream]?
+  /// Those that have come since.
+  var recent: [ServedStream] = []
   /// Members of readers that have ended, to be removed from their lanes.
   var leaving: [StreamSubscription] = []
   private var connections: Set<Connection> = []

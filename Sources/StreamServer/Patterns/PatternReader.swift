@@ -25,7 +25,7 @@ final class PatternReader {
   private(set) var demand: Subscribers.Demand
   private(set) var members: [ObjectIdentifier: StreamSubscription] = [:]
   /// The streams that there were at the beginning, and that were not looked at.
-  private var present: [ServedStream] = []
+  private var present: [ArraySlice<ServedStream>] = []
   /// Later ones, and where they begin.
   private var later = Fifo<(stream: ServedStream, position: UInt64)>()
   private var parked = Fifo<StreamSubscription>()
@@ -62,16 +62,25 @@ final class PatternReader {
   /// Begins, or continues in this process: looks at all streams, in the turns of the connection.
   /// - Parameter isRestored: streams that are no members are later ones.
   func begin(isRestored: Bool = false) {
-    let streams = worker.watch(for: self).filter { $0.rendering == nil }
+    present = worker.watch(for: self)
     if isRestored {
-      for stream in streams where pattern.fits(stream.name) {
-        offer(stream, from: stream.firstID.load(ordering: .relaxed))
+      while let stream = popPresent() {
+        if isWanted(stream) { offer(stream, from: stream.firstID.load(ordering: .relaxed)) }
       }
-    } else {
-      present = streams
     }
     connection.waitForTurn()
   }
+
+  /// The next of the streams that there were at the beginning.
+  private func popPresent() -> ServedStream? {
+    while let last = present.indices.last {
+      if let stream = present[last].popLast() { return stream }
+      present.removeLast()
+    }
+    return nil
+  }
+
+  private func isWanted(_ stream: ServedStream) -> Bool { stream.rendering == nil && pattern.fits(stream.name) }
 
   // MARK: Members
 
@@ -85,8 +94,8 @@ final class PatternReader {
   /// Looks at streams, and joins those that the client may read.
   func join(until deadline: UInt64) {
     while !hasEnded, EventLoop.monotonicNow() < deadline {
-      if let stream = present.popLast() {
-        if pattern.fits(stream.name) { join(stream, from: nil) }
+      if let stream = popPresent() {
+        if isWanted(stream) { join(stream, from: nil) }
       } else if let (stream, position) = later.popFirst() {
         join(stream, from: position)
       } else {
