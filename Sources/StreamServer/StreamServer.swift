@@ -260,6 +260,11 @@ public final class StreamServer: Sendable {
     streams[name]?.countFailedEvents(count)
   }
 
+  /// Counts parts of answers that belong to no stream of a template, for `$templates`.
+  package func countUnrouted(of template: String, _ count: Int) {
+    templates.all.first { $0.name.text == template }?.unroutedCount.add(UInt64(count), ordering: .relaxed)
+  }
+
   /// Counts events that a stream's pipeline has removed because they are not JSON.
   public func countMalformed(of name: String, _ count: Int) {
     streams[name]?.countMalformed(count)

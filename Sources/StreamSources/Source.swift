@@ -65,6 +65,11 @@ public struct SourceContext: Sendable {
   public var succeeded: @Sendable () -> Void = {}
   /// Called with each change that the source's counters record.
   public var progress: @Sendable (SourceProgress) -> Void = { _ in }
+  /// Called with the state of what the source shares with those of other streams, which is reported for all of them elsewhere, and
+  /// with whether this stream counts it.
+  public var shared: @Sendable (_ report: SourceReport, _ isCounted: Bool) -> Void = { _, _ in }
+  /// Called with the number of parts of answers that belong to none of the streams that share the source.
+  public var unrouted: @Sendable (Int) -> Void = { _ in }
   /// Called with each failure and loss, and at the end of a series of them.
   public var report: @Sendable (SourceReport) -> Void
 

@@ -39,6 +39,13 @@ final class FeedReports: Sendable {
     write { $0.take(report, at: $1) }
   }
 
+  /// Takes a report on what several streams have together, which has its entries elsewhere.
+  /// - Parameter isCounted: whether it is a failure that no other stream has counted.
+  func takeShared(_ report: SourceReport, isCounted: Bool) {
+    if let health = SourceHealth(report) { status.set(health) }
+    if isCounted, case .failing(_, _, let pause) = report { status.noteFailure(nextAfter: pause) }
+  }
+
   func take(_ report: DerivedSource.Report) {
     write { $0.take(report, at: $1) }
   }

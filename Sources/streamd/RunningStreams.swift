@@ -45,6 +45,8 @@ final class RunningStreams: @unchecked Sendable {
   /// The configuration that all streams of a template have, whose streams differ in their names only, by the same text.
   var copied: [String: StreamConfiguration] = [:]
   var made: [String: MadeStream] = [:]
+  /// The upstreams that streams of templates have together.
+  private let unions = ValueUnions()
   /// While the streams of a former process are made again: who made them.
   var formerMakers: [String: StreamOwner]?
   /// When it is to be reported again that a value makes the configuration of a template invalid, by the template.
@@ -270,6 +272,21 @@ final class RunningStreams: @unchecked Sendable {
     { [weak fleet] decide in fleet?.admitFetch(of: stream, decide) }
   }
 
+  /// What a stream of a template has together with the others.
+  private func union(of stream: Configuration.Stream) -> UnionContext? {
+    guard stream.source.section.isTogether, let template = stream.template.flatMap({ templates[$0] }),
+      case .values(let values) = template.name.match(stream.name)
+    else { return nil }
+    let text = template.name.text
+    return UnionContext(template: text, values: values, all: unions) { [server, journal, sources, files] name in
+      let reports = FeedReports(of: name, for: server, journal)
+      var context = SourceContext(on: sources) { reports.take($0) }
+      (context.name, context.tokenStore) = (name, files.tokens)
+      context.unrouted = { [weak server] in server?.countUnrouted(of: text, $0) }
+      return context
+    }
+  }
+
   private func source(
     of stream: Configuration.Stream, _ feed: LocalFeed
   ) -> AnyPublisher<EventBatch, StreamFailure> {
@@ -297,9 +314,12 @@ final class RunningStreams: @unchecked Sendable {
     context.tokenStore = files.tokens
     context.succeeded = { reports.status.noteFetch() }
     context.progress = { reports.take($0) }
+    context.shared = { reports.takeShared($0, isCounted: $1) }
     let isAnswer = stream.source.section.takesRequests
     let single = isAnswer ? answers.single(of: name) : nil
-    let sectionContext = SectionContext(source: context, publishSource: feed.publishSource, single: single) {
+    let sectionContext = SectionContext(
+      source: context, publishSource: feed.publishSource, single: single, union: union(of: stream)
+    ) {
       [server, sources] bases, filter in
       server.derivedSource(
         of: bases, for: name, where: filter, isSingle: stream.jq != nil, status: reports.status, on: sources.loop,

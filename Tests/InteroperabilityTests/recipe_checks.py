@@ -49,6 +49,7 @@ class Server(http.server.BaseHTTPRequestHandler):
                 lambda: json.loads(self.body)["stream"] and self.headers["Authorization"] == "Bearer key",
                 self.tokens),
             "/thoughts": (lambda: True, self.tokens),
+            "/v1/current": (lambda: True, ""),
             "/api/stream": (self.headers_have("Authorization", "Bearer token"), "".join(
                 f"data: {data}\n\n" for data in [
                     "ping", state_changed("light.kitchen", "on"), '{"event_type":"call_service","data":{}}',
@@ -60,6 +61,11 @@ class Server(http.server.BaseHTTPRequestHandler):
         for text in ("Hel", "lo")) + "data: [DONE]\n\n"
     tokens = 'data: {"token":"Hel"}\n\ndata: {"token":"lo"}\n\ndata: [DONE]\n\n'
 
+    def weather(self):
+        """Of each city that is asked for."""
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+        return json.dumps([{"city": city, "celsius": 4} for city in query["cities"].split(",")])
+
     def headers_have(self, name, value):
         return lambda: self.headers[name] == value
 
@@ -68,6 +74,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         is_admitted, text = self.responses[urllib.parse.urlsplit(self.path).path]
         if b"messages" in self.body:
             text = self.chunks
+        if not text:
+            text = self.weather()
         self.send_response(200 if is_admitted() else 403)
         self.send_header("Content-Type", "text/event-stream" if text.startswith("data:") else "application/json")
         if self.path == "/login":
@@ -89,7 +97,7 @@ def served():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield lambda text: re.sub(r"https?://(portal|llm)\.example\.org|http://homeassistant.local:8123", url, text)
+        yield lambda text: re.sub(r"https?://(portal|llm|weather)\.example\.org|http://homeassistant.local:8123", url, text)
         server.shutdown()
 
 
@@ -297,6 +305,76 @@ async def recipe_of_an_exchange_works(daemon):
         daemon.stop()
 
 
+async def recipe_of_names_works(daemon):
+    """the recipes for one upstream for all names have one connection, or one request, for the names that are read"""
+    streams = "\n".join(blocks("One upstream for all names", "toml"))
+    asked = {"binance": [], "kraken": [], "home": []}
+
+    async def binance(say, message):
+        await say({"result": None, "id": message["id"]})
+        if message["method"] == "SUBSCRIBE":
+            for name in message["params"]:
+                symbol = name.removesuffix("@trade").upper()
+                await say({"stream": name, "data": {"e": "trade", "s": symbol, "p": "0.5", "q": "100"}})
+
+    async def kraken(say, message):
+        for symbol in message["params"]["symbol"] if message["method"] == "subscribe" else []:
+            if symbol.startswith("NO"):
+                await say({"error": "Currency pair not supported", "method": "subscribe", "success": False, "symbol": symbol})
+            else:
+                await say({"method": "subscribe", "success": True, "result": {"channel": "trade", "symbol": symbol}})
+                await say({"channel": "trade", "type": "snapshot", "data": [{"symbol": symbol, "price": 7, "qty": 2, "ord_type": "limit"}]})
+
+    async def home(say, message):
+        if message["type"] == "auth":
+            return await say({"type": "auth_ok"})
+        await say({"id": 1, "type": "result", "success": True})
+        for _ in range(100):
+            for entity, state in (("light.kitchen", "on"), ("light.hall", "off")):
+                data = {"entity_id": entity, "new_state": {"entity_id": entity, "state": state, "attributes": {}}}
+                await say({"id": 1, "type": "event", "event": {"event_type": "state_changed", "data": data}})
+            await asyncio.sleep(0.05)
+
+    def service(talk):
+        async def serve(socket):
+            async def say(message):
+                await socket.send(json.dumps(message))
+
+            with contextlib.suppress(websockets.ConnectionClosed):
+                if talk is home:
+                    await say({"type": "auth_required"})
+                async for text in socket:
+                    asked[talk.__name__].append(json.loads(text))
+                    await talk(say, asked[talk.__name__][-1])
+
+        return websockets.serve(serve, "127.0.0.1", 0)
+
+    async with contextlib.AsyncExitStack() as servers:
+        for talk, url in ((binance, "wss://stream.binance.com:9443"), (kraken, "wss://ws.kraken.com"), (home, "ws://homeassistant.local:8123")):
+            server = await servers.enter_async_context(service(talk))
+            expect(url in streams, f"{url} is not in the recipe")
+            streams = streams.replace(url, f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        local = servers.enter_context(served())
+        start(daemon, local(streams), credentials={"home-assistant-login": '{"type":"auth","access_token":"token"}'})
+        wanted = {
+            "binance/btcusdt": {"symbol": "BTCUSDT", "price": 0.5, "size": 100},
+            "binance/ethusdt": {"symbol": "ETHUSDT", "price": 0.5, "size": 100},
+            "kraken/BTC-USD": {"symbol": "BTC/USD", "price": 7, "size": 2},
+            "now/oslo": {"city": "oslo", "celsius": 4}, "now/rome": {"city": "rome", "celsius": 4},
+            "entity/light.kitchen": {"state": "on", "attributes": {}}, "entity/light.hall": {"state": "off", "attributes": {}},
+        }
+        found = await asyncio.gather(*[values(daemon, name, 1) for name in wanted])
+        expect([[event] for event in wanted.values()] == found, f"the events are {found}")
+        names = [name for message in asked["binance"] if message["method"] == "SUBSCRIBE" for name in message["params"]]
+        expect(sorted(names) == ["btcusdt@trade", "ethusdt@trade"], f"binance is asked for {names}")
+        expect([message["type"] for message in asked["home"]] == ["auth", "subscribe_events"], f"Home Assistant is asked {asked['home']}")
+        refused = asyncio.create_task(values(daemon, "kraken/NO-USD", 1))
+        while "the upstream refuses the value" not in daemon.log:
+            await asyncio.sleep(0.02)
+        refused.cancel()
+        daemon.stop()
+
+
 async def recipe_of_a_conversation_works(daemon):
     """the recipe for WebSockets that wait for answers gives the data of three servers that do"""
     [streams] = blocks("A WebSocket that waits for answers", "toml")
@@ -349,5 +427,6 @@ async def recipe_of_a_conversation_works(daemon):
 
 CHECKS = [
     recipe_of_cookies_works, recipe_of_answers_works, recipe_of_home_assistant_works, recipe_of_prometheus_works,
-    recipe_of_nginx_works, recipe_of_an_exchange_works, recipe_of_a_conversation_works,
+    recipe_of_nginx_works, recipe_of_an_exchange_works, recipe_of_names_works,
+    recipe_of_a_conversation_works,
 ]

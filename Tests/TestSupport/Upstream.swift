@@ -135,6 +135,30 @@ public final class Upstream: Sendable {
     try JSONDecoder().decode(Listened.self, from: Data(text("/listened/\(key)").utf8))
   }
 
+  /// What upstreams for many values were asked.
+  public struct Unioned: Decodable, Sendable {
+    /// The values of each request.
+    public let requests: [[String]]
+    /// Connections in all, those that are open, and those that were closed because of a rule.
+    public let connections: Int
+    /// See `connections`.
+    public let open: Int
+    /// See `connections`.
+    public let broken: Int
+    /// Those of all connections, in their order.
+    public let values: [String]
+    /// How often each value was subscribed to.
+    public let subscribed: [String: Int]
+    /// How often each value was unsubscribed from.
+    public let unsubscribed: [String: Int]
+  }
+
+  /// What that key was asked.
+  /// - Parameter cuts: whether all its connections end.
+  public func unioned(_ key: String, cuts: Bool = false) throws -> Unioned {
+    try JSONDecoder().decode(Unioned.self, from: Data(text("/unioned/\(key)\(cuts ? "?cut=1" : "")").utf8))
+  }
+
   /// What a model was asked.
   public struct Modelled: Decodable, Sendable {
     /// The number of requests by their bodies.

@@ -137,6 +137,9 @@ extension StreamServer {
     add(
       "refused_total", .counter, "Requests for a stream that would have exceeded a limit.",
       { $0.refusedCount.load(ordering: .relaxed) }, to: &text)
+    add(
+      "unrouted_total", .counter, "Parts of answers for all streams together that belong to none of them.",
+      { $0.unroutedCount.load(ordering: .relaxed) }, to: &text)
   }
 }
 

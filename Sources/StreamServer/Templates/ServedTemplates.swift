@@ -13,6 +13,7 @@ final class ServedTemplate: Sendable {
   let madeCount = Atomic<UInt64>(0)
   let forgottenCount = Atomic<UInt64>(0)
   let refusedCount = Atomic<UInt64>(0)
+  let unroutedCount = Atomic<UInt64>(0)
   private let nextWarning = Atomic<UInt64>(0)
 
   /// The time between two warnings that clients get no streams, in nanoseconds.

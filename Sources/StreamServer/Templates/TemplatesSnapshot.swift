@@ -16,6 +16,7 @@ struct TemplatesSnapshot: Encodable {
     let made: UInt64
     let forgotten: UInt64
     let refused: UInt64
+    let unrouted: UInt64
   }
 
   /// What the values of a parameter may be.
@@ -35,12 +36,14 @@ struct SavedTemplate: TaggedRecord, Equatable {
   var made: UInt64 = 0
   var forgotten: UInt64 = 0
   var refused: UInt64 = 0
+  var unrouted: UInt64 = 0
 
   mutating func visit(_ fields: inout RecordFields) throws(Malformed) {
     try fields.field(1, &name)
     try fields.field(2, &made)
     try fields.field(3, &forgotten)
     try fields.field(4, &refused)
+    try fields.field(5, &unrouted)
   }
 }
 
@@ -59,13 +62,14 @@ extension ServedTemplate {
       parameters: Dictionary(uniqueKeysWithValues: parameters), streams: count, limit: terms.limit,
       forget: terms.forgetTime.map { UInt64(max(0, $0 / .microseconds(1))) },
       made: madeCount.load(ordering: .relaxed), forgotten: forgottenCount.load(ordering: .relaxed),
-      refused: refusedCount.load(ordering: .relaxed))
+      refused: refusedCount.load(ordering: .relaxed), unrouted: unroutedCount.load(ordering: .relaxed))
   }
 
   var saved: SavedTemplate {
     let snapshot = snapshot
     return SavedTemplate(
-      name: snapshot.name, made: snapshot.made, forgotten: snapshot.forgotten, refused: snapshot.refused)
+      name: snapshot.name, made: snapshot.made, forgotten: snapshot.forgotten, refused: snapshot.refused,
+      unrouted: snapshot.unrouted)
   }
 
   /// Continues the counters of the former process, which has counted the streams that were made again so far.
@@ -73,5 +77,6 @@ extension ServedTemplate {
     madeCount.store(max(saved.made, madeCount.load(ordering: .relaxed)), ordering: .relaxed)
     forgottenCount.add(saved.forgotten, ordering: .relaxed)
     refusedCount.add(saved.refused, ordering: .relaxed)
+    unroutedCount.add(saved.unrouted, ordering: .relaxed)
   }
 }

@@ -29,6 +29,9 @@ package struct TextExpansion: Sendable {
   let template: NameTemplate
   /// The values of the stream.
   package let values: NameValues
+  /// The names in expressions that stay as they are in texts of the places `url` and `json`, because many streams have the text
+  /// together. At other places they are errors.
+  package var together: [String] = []
 
   /// - Parameter values: of that template.
   package init(_ values: NameValues, of template: NameTemplate) { (self.values, self.template) = (values, template) }
@@ -60,6 +63,14 @@ package struct TextExpansion: Sendable {
           continue
         }
         throw .init(sentence: "expected no expression in this text, got {\(name)}")
+      }
+      if let name = expression.names.first(where: { together.contains($0) }) {
+        guard place == .url || place == .json else {
+          throw .init(sentence: "expected no \(expression) in this text, which is for all values together")
+        }
+        try position.check(expression, name, template)
+        expanded += piece.bytes
+        continue
       }
       let name = try name(in: expression, of: place)
       try position.check(expression, name, template)

@@ -12,6 +12,8 @@ public struct HTTPPoll: SourceDriver {
   fileprivate let configuration: HTTPConfiguration
   private let (every, most): (Duration, Duration?)
   fileprivate let isJSON: Bool
+  /// Makes the requests of each interval; nil: there is one, that of the configuration.
+  fileprivate let division: (any PollDivision)?
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
@@ -19,8 +21,16 @@ public struct HTTPPoll: SourceDriver {
   ///   - isJSON: whether the page must be JSON: an empty page, which is not, is then a failure. Otherwise it is no
   ///     event.
   public init(_ configuration: HTTPConfiguration, every: Duration, most: Duration? = nil, isJSON: Bool = false) {
+    self.init(configuration, every: every, most: most, isJSON: isJSON, division: nil)
+  }
+
+  init(
+    _ configuration: HTTPConfiguration, every: Duration, most: Duration? = nil, isJSON: Bool = false,
+    division: (any PollDivision)?
+  ) {
     precondition(every > .zero, "an interval must be greater than zero, it is \(every)")
     (self.configuration, self.every, self.most, self.isJSON) = (configuration, every, most, isJSON)
+    self.division = division
   }
 
   /// Makes the subscriptions of one source.
@@ -40,6 +50,21 @@ public struct HTTPPoll: SourceDriver {
     /// The position of the next request; nil: there is no cursor.
     var position: PollPosition?
   }
+}
+
+/// Divides what a poll asks for in one interval among several requests, made one after the other. Confined to the source thread.
+protocol PollDivision: AnyObject, Sendable {
+  /// The next request; nil: there is none in this interval.
+  func next() -> HTTPConfiguration?
+  /// Takes the answer to it.
+  ///
+  /// - Parameters:
+  ///   - body: empty unless the answer is a page.
+  ///   - completed: called once, perhaps within this call, with the result of the interval so far, and whether another
+  ///     request follows at once.
+  func take(
+    _ answer: PollMachine.Answer, _ body: [UInt8],
+    completed: @escaping (_ result: PollMachine.Answer, _ goesOn: Bool) -> Void)
 }
 
 /// A subscription: connects the machine to an HTTP client.
@@ -124,6 +149,10 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
 
   private func fetch(_ validators: Validators?) {
     do throws(SourceFailure) {
+      if let division = driver.division {
+        guard let configuration = division.next() else { return conclude(.nothing) }
+        return try start(configuration.request(nil), self)
+      }
       try start(request(validators), self)
     } catch {
       receive(.failed(error))
@@ -143,11 +172,23 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     let (bytes, pause) = (body, pause)
     (body, charset, hasBody, head, self.pause) = ([], nil, false, nil, nil)
     guard isLive else { return }
+    if let division = driver.division {
+      return division.take(answer, bytes) { [weak self] answer, goesOn in
+        guard let self, isLive else { return }
+        // What an answer allows no request for is asked later, in the same interval of the division.
+        if goesOn, pause == nil { fetch(nil) } else { conclude(answer, pause: pause) }
+      }
+    }
     conclude(answer, pause: pause) { validators, digest in
       var events: EventBatch = [bytes]
       events.checkpoint = checkpoint(validators, digest)
       return events
     }
+  }
+
+  /// Takes the result of all requests of an interval, whose events the division has.
+  private func conclude(_ answer: PollMachine.Answer, pause: RequestPause? = nil) {
+    conclude(answer, pause: pause) { _, _ in EventBatch() }
   }
 
   // MARK: Transfer.Handler

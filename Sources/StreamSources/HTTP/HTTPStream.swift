@@ -22,6 +22,8 @@ public struct HTTPStream: SourceDriver {
   fileprivate let lineEnd: LineEnd
   fileprivate let idleTimeout: Duration?
   fileprivate let single: SingleRequest?
+  /// The last id, which other sources may have as well; nil: it has its own.
+  fileprivate let position: LastEventID?
 
   /// - Parameters:
   ///   - configuration: `timeout` applies to the response's head, `maximumBodyBytes` to one event.
@@ -34,20 +36,43 @@ public struct HTTPStream: SourceDriver {
     lineEnd: LineEnd = .automatic, idleTimeout: Duration? = nil, single: SingleRequest? = nil
   ) {
     (self.configuration, self.format, self.form) = (configuration, format, form)
-    (self.lineEnd, self.idleTimeout, self.single) = (lineEnd, idleTimeout, single)
+    (self.lineEnd, self.idleTimeout, self.single, position) = (lineEnd, idleTimeout, single, nil)
+  }
+
+  /// - Parameter position: the last id of the source whose place this one takes.
+  init(
+    _ configuration: HTTPConfiguration, format: HTTPStreamFormat, form: ServerSentEventForm, lineEnd: LineEnd,
+    idleTimeout: Duration?, position: LastEventID
+  ) {
+    (self.configuration, self.format, self.form) = (configuration, format, form)
+    (self.lineEnd, self.idleTimeout, single, self.position) = (lineEnd, idleTimeout, nil, position)
   }
 
   /// Makes the subscriptions of one source.
   public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
     let memory = Memory(retry: configuration.retry, isIdempotent: configuration.isIdempotent)
+    if let position { memory.position = position }
     return { HTTPStreamSubscription(self, context, memory, $0) }
   }
 
   /// The state that outlives a subscription. Confined to the source thread.
   fileprivate final class Memory: SourceMemory<RestartMachine>, @unchecked Sendable {
-    var lastEventID: [UInt8] = []
+    var position = LastEventID()
+    var lastEventID: [UInt8] {
+      get { position.id }
+      set { position.id = newValue }
+    }
     var doubt = Doubt.none
   }
+}
+
+/// The id of the last server-sent event; empty: there is none. Confined to the source thread.
+///
+/// Sources that take each other's place have it in common. Once one of them has asked for what follows the id, no other one reads.
+final class LastEventID: @unchecked Sendable {
+  var id: [UInt8] = []
+  /// The subscription that alone may read; nil: all may.
+  weak var reader: AnyObject?
 }
 
 /// Whether the server refuses the event id that it gave. Forgetting an id may lose events. Therefore a request without
@@ -112,7 +137,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   override func end() {
     super.end()
     letGo()
+    letOthersRead()
   }
+
+  private func letOthersRead() { if memory.position.reader === self { memory.position.reader = nil } }
 
   /// Resumes after the last event in the log. An event that was delivered but is not in the log is fetched again.
   private func resume() {
@@ -137,12 +165,12 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   override func advance() {
     guard isLive else { return }
-    if let last = takeHeld() { deliver(last) }
+    if mayRead, let last = takeHeld() { deliver(last) }
     if held.isEmpty, let ending, let single = driver.single {
       single.ended(ending.failure, ending.refusal)
       return complete()
     }
-    if isPaused, isWanted {
+    if isPaused, mayRead {
       isPaused = false
       heardAt = now
       transfer?.resume()
@@ -165,6 +193,9 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
 
   /// - Parameter body: that of a single request.
   private func connect(_ body: HTTPBody? = nil) {
+    if driver.position != nil, !memory.lastEventID.isEmpty, memory.position.reader == nil {
+      memory.position.reader = self
+    }
     do throws(SourceFailure) {
       var request = try driver.configuration.request(nil)
       request.isEndless = true
@@ -206,7 +237,11 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     idleTimer = nil
   }
 
+  /// Whether a piece of the response is taken now.
+  private var mayRead: Bool { isWanted && (memory.position.reader.map { $0 === self } ?? true) }
+
   private func ended(_ failure: SourceFailure?) {
+    letOthersRead()
     letGo()
     guard isLive else { return }  // cancelled, and its own end is under way
     guard let single = driver.single else { return conclude(failure.map(doubted)) }
@@ -276,7 +311,7 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
       let goesOn = unsafe refused?.append(bytes) == true
       return goesOn ? .next : .stop(SourceFailure("the rest is not read"))
     }
-    guard isWanted else {
+    guard mayRead else {
       isPaused = true
       return .pause
     }

@@ -13,6 +13,8 @@ final class UpstreamWebSocket: Transfer.Handler {
     var isWanted: Bool { get }
     func webSocketWaits(_ reason: String)
     func webSocketIsOpen()
+    /// The messages of the opening are sent.
+    func webSocketIsReady(after count: Int)
     func webSocketBrought(_ events: EventBatch)
     func webSocketReports(_ report: SourceReport)
     /// The last call.
@@ -95,6 +97,17 @@ final class UpstreamWebSocket: Transfer.Handler {
     keepTime()
   }
 
+  /// Sends a message of the owner.
+  func say(_ text: String) {
+    guard phase == .open else { return }
+    do throws(WebSocketMachine.Ending) {
+      try machine?.say(Array(text.utf8))
+      transfer?.send()
+    } catch {
+      closed(by: error)
+    }
+  }
+
   /// Whether the connection is read.
   private var isWanted: Bool {
     owner?.isWanted == true && ending == nil && unexamined.isEmpty && waiting.isEmpty
@@ -138,7 +151,9 @@ final class UpstreamWebSocket: Transfer.Handler {
   }
 
   private func take(_ verdicts: [WebSocketConversation.Verdict]) {
+    let wasOpened = machine?.isOpened
     guard let (events, ending) = machine?.hear(verdicts, on: unexamined, at: now) else { return }
+    if wasOpened == false, machine?.isOpened == true { owner?.webSocketIsReady(after: configuration.messages.count) }
     unexamined = EventBatch()
     if let ending { self.ending = ending }
     if machine?.needsVerdicts == false {
@@ -251,6 +266,7 @@ final class UpstreamWebSocket: Transfer.Handler {
     }
     phase = .open
     owner?.webSocketIsOpen()
+    if machine?.isOpened == true { owner?.webSocketIsReady(after: configuration.messages.count) }
     proceed()
     return .take
   }

@@ -20,6 +20,8 @@ struct WebSocketMachine {
   static let shareOfTurn = 64 << 10
   /// Bytes of unsent answers above which the connection ends.
   private static let longestUnsent = 64 << 10
+  /// Bytes of unsent messages above which no further one is sent, and the connection ends.
+  private static let mostUnsent = 4 << 20
 
   private let configuration: WebSocketConfiguration
   private let makeKey: () -> UInt32
@@ -258,7 +260,19 @@ struct WebSocketMachine {
     return (rest, nil)
   }
 
+  /// Whether the messages of the opening are sent.
+  var isOpened: Bool { conversation.isOpened }
+
   // MARK: Sending
+
+  /// Sends a text after the opening.
+  /// - Throws: if the upstream does not read.
+  mutating func say(_ text: [UInt8]) throws(Ending) {
+    guard unsent.count - sentCount <= Self.mostUnsent else {
+      throw Ending(code: 1008, failure: SourceFailure("the upstream does not read what it is sent"))
+    }
+    send(WebSocketFrame.text(text))
+  }
 
   /// Whether bytes are to be sent.
   var hasUnsent: Bool { !unsent.isEmpty || ping != nil }

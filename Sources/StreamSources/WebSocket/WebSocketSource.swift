@@ -8,15 +8,31 @@ import StreamRuntime
 /// its server down; after `pingEvery` without demand it is closed.
 public struct WebSocketSource: SourceDriver {
   fileprivate let configuration: WebSocketConfiguration
+  fileprivate let caller: (any WebSocketCaller)?
 
   /// Each connection begins as configured.
-  public init(_ configuration: WebSocketConfiguration) { self.configuration = configuration }
+  public init(_ configuration: WebSocketConfiguration) { self.init(configuration, caller: nil) }
+
+  init(_ configuration: WebSocketConfiguration, caller: (any WebSocketCaller)?) {
+    (self.configuration, self.caller) = (configuration, caller)
+  }
 
   /// Makes the subscriptions of one source.
   public func subscriptions(in context: SourceContext) -> SubscriptionMaker {
     let memory = SourceMemory(retry: configuration.request.retry, run: "the connection")
     return { WebSocketSubscription(self, context, memory, to: $0) }
   }
+}
+
+/// Sends messages of its own on the connections of a source. Confined to the source thread.
+protocol WebSocketCaller: AnyObject, Sendable {
+  /// A connection has opened.
+  ///
+  /// - Parameters:
+  ///   - say: sends a message on it, until it has ended.
+  ///   - count: the number of messages that were sent on it.
+  func webSocketOpened(after count: Int, say: @escaping (String) -> Void)
+  func webSocketEnded()
 }
 
 /// A subscription: connects the machine to a WebSocket.
@@ -77,12 +93,17 @@ private final class WebSocketSubscription: SourceSubscription<RestartMachine>, U
 
   func webSocketIsOpen() { report(machine?.answered(at: now)) }
 
+  func webSocketIsReady(after count: Int) {
+    driver.caller?.webSocketOpened(after: count) { [weak socket] in socket?.say($0) }
+  }
+
   func webSocketBrought(_ events: EventBatch) { give(events, nil) }
 
   func webSocketReports(_ news: SourceReport) { report(news) }
 
   func webSocketEnded(_ failure: SourceFailure?) {
     socket = nil
+    driver.caller?.webSocketEnded()
     cancelTimer()
     conclude(failure)
   }

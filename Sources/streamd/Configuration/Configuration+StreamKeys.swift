@@ -75,6 +75,11 @@ extension Configuration.Stream: ConfigurationSection {
       table.addError(
         "expected start = \"subscribed\" or \"first\" in a template: its streams begin with a client", at: "start")
     }
+    if source.section.isTogether, overflow == .block {
+      table.addError(
+        "expected overflow = \"drop\" with \(source.kind).together: no reader stops the upstream of all streams",
+        at: "overflow")
+    }
     if let key = source.section.exclusivePlace?.key {
       table.addError("expected no \(key) in a template that one stream alone can have", at: source.kind)
     }

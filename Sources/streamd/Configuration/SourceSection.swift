@@ -57,6 +57,8 @@ protocol SourceSection: Equatable, Sendable {
   var exclusivePlace: (place: String, key: String)? { get }
   /// The errors of a stream that hosts share, each with its key in the stream.
   func sharingErrors(of stream: Configuration.Stream) -> [(text: String, key: String)]
+  /// Whether all streams of a template have its upstream together.
+  var isTogether: Bool { get }
   /// The jq programs whose results leave the daemon, each with its key.
   var programs: [(key: String, program: String)] { get }
   /// The program that it runs, as a name or a path; `nil`: none.
@@ -73,6 +75,8 @@ struct SectionContext {
   let publishSource: PublishSource
   /// The request of a client, if the events are the answer to one.
   var single: SingleRequest?
+  /// What it has together with others, if a template has made the stream.
+  var union: UnionContext?
   /// Makes the source of a derived stream.
   let derived: (_ bases: [String], _ filter: EventFilter?) -> AnyPublisher<EventBatch, Never>
 }
@@ -82,6 +86,7 @@ extension SourceSection {
   static func check(_ table: ConfigurationTable) {}
 
   var isPublished: Bool { false }
+  var isTogether: Bool { false }
   var takesRequests: Bool { false }
   var repeatsRequests: Bool { false }
   var hasEnvelopes: Bool { false }

@@ -27,6 +27,7 @@ import positions
 import proxy
 import scripted
 import tokens
+import unions
 import websocket
 
 lock = threading.Lock()
@@ -58,7 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or "0"))
         with lock:
             if kind not in ("seen", "head", "release", "proxied", "spoken", "asked", "told", "granted", "listened",
-                            "modelled"):
+                            "modelled", "unioned"):
                 counts[key] += 1
                 peers = heads.get(key, {}).get("peers", "").split()
                 heads[key] = {name.lower(): value for name, value in self.headers.items()}
@@ -90,6 +91,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer_modelled(self, key, number, query):
         model.tell(self, key)
+
+    def answer_quotes(self, key, number, query):
+        unions.quotes(self, key, number, query)
+
+    def answer_exchange(self, key, number, query):
+        unions.exchange(self, key, number, query)
+
+    def answer_flow(self, key, number, query):
+        unions.flow(self, key, number, query)
+
+    def answer_unioned(self, key, number, query):
+        unions.tell(self, key, number, query)
 
     def answer_token(self, key, number, query):
         tokens.token(self, key, number, query)

@@ -47,6 +47,10 @@ extension Configuration {
     /// The name in the server's certificate; `nil`: that of the URL.
     var serverName: String?
     var settings = HTTPSettings()
+    /// `nil`: each stream has requests of its own.
+    var together: Together?
+    /// Requests in a second for another union of values; at least 1.
+    var pace = 1
 
     /// How a response is read.
     enum Fetching: Sendable, Equatable {
@@ -79,6 +83,7 @@ extension Configuration.HTTP: SourceTable {
 
   static let keys: [ConfigurationKey<Self>] =
     [
+      .init(["together"], \.together) { $1 = $0.together() },
       .init(["url"], \.self) { table, http in
         if case .table? = table.node("url")?.value {
           http.secretURL = table.complete(readSecretURL(table))
@@ -98,7 +103,7 @@ extension Configuration.HTTP: SourceTable {
         table.refuse(["sse"], onlyWith: "stream = \"sse\"", lacking: ["stream"])
       },
       .init("split", \.split, .choice),
-    ] + requestKeys + questionKeys
+    ] + requestKeys + questionKeys + [.init("pace", \.pace, .pace), .check { $1.checkTogether($0) }]
 
   /// The keys of the request, besides its URL.
   static let requestKeys: [ConfigurationKey<Self>] = [
@@ -174,7 +179,7 @@ extension Configuration.HTTP: SourceTable {
     table.require("url", suchAs: "url = \"\(example)\"")
     guard let text = table.value("url", .text(form) { _ in true }.expanding(.url)) else { return nil }
     do {
-      try UpstreamURL.check(text, schemes: schemes)
+      try UpstreamURL.check(table.withoutList(text), schemes: schemes)
       return text
     } catch {
       switch error {
@@ -267,7 +272,11 @@ extension Configuration.HTTP {
   var advances: Bool { cursor != nil }
   var fleetKind: FleetMachine.Stream.Kind { if case .poll = fetching { .poll } else { .continuous } }
   var splitsTexts: Bool { split == .json }
-  var eventLimit: (key: String, bytes: Int)? { maxBodyBytes.map { ("http.max_body", $0) } }
+  var isTogether: Bool { together != nil }
+  var isJSON: Bool { together != nil }
+  var eventLimit: (key: String, bytes: Int)? {
+    together == nil ? maxBodyBytes.map { ("http.max_body", $0) } : nil
+  }
 
   func limits(in stream: Configuration.Stream) -> [Int] { [bodyLimit(in: stream), pollsJSON(in: stream) ? 1 : 0] }
 
@@ -276,7 +285,7 @@ extension Configuration.HTTP {
   /// A page that becomes an event unchanged must fit into the buffer: otherwise it would be dropped, and a server that
   /// reports it as unchanged would never send it again.
   private func bodyLimit(in stream: Configuration.Stream) -> Int {
-    if case .poll = fetching { stream.maxPageBytes(maxBodyBytes) } else { maxBodyBytes ?? 8 << 20 }
+    if case .poll = fetching, together == nil { stream.maxPageBytes(maxBodyBytes) } else { maxBodyBytes ?? 8 << 20 }
   }
 
   /// Whether it polls pages that must be JSON, for jq or as events of a JSON type.
@@ -285,6 +294,10 @@ extension Configuration.HTTP {
   }
 
   func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
+    if let together, let union = context.union, let upstream = sharedUpstream(of: stream, together, union) {
+      let value = UnionValue(together.value(in: union).own, of: upstream)
+      return Source(value, in: context.source).eraseToAnyPublisher()
+    }
     let request = request(of: stream)
     switch fetching {
     case .poll(let every, let most):
@@ -348,5 +361,74 @@ extension ConfigurationShape where Value == String {
   fileprivate static var headerValue: Self {
     text("at most 8192 bytes without control characters") { $0.utf8.count <= 8192 && !$0.hasControlCharacters }
       .expanding(.text)
+  }
+}
+
+extension Configuration.HTTP {
+  /// The requests for all values have a place for them, and nothing that is of one stream.
+  private func checkTogether(_ table: ConfigurationTable) {
+    if case .stream = fetching, together != nil || table.holds("together") {
+      _ = table.holds("pace")
+    } else {
+      table.refuse(["pace"], onlyWith: "together and stream", lacking: ["together", "stream"])
+    }
+    guard let together else { return }
+    if case .poll(_, .some) = fetching {
+      table.addError("expected one time with together, such as every = \"2s\"", at: "every")
+    }
+    if together.refused != nil {
+      table.addError("expected no refused in http.together: the status of an answer refuses values", at: "together")
+    }
+    table.refuse(["cursor"], onlyWith: "requests of each stream, not with together")
+    if body == .request { table.addError("expected a text or a credential as body with together", at: "body") }
+    guard secretURL == nil, !table.isFaulty("url") else {
+      if secretURL != nil { table.addError("expected a text with together, as the values are in it", at: "url") }
+      return
+    }
+    let texts = [("url", url)] + (body?.plainText.map { [("body", $0)] } ?? [])
+    let places = texts.compactMap { key, text in table.unionText(text, together, hasList: true, at: key)?.extent }
+    guard places.count == texts.count, !places.contains(.many) || places.contains(.one) else { return }
+    let list = together.list.map { "{?\($0)} in the URL" } ?? "as, such as as = \"\(together.parameter)s\""
+    table.addError("expected all values together: \(list), or {\(together.parameter)*} in the body", at: "url")
+  }
+
+  /// The union of a stream; `nil` after an error only.
+  private func sharedUpstream(
+    of stream: Configuration.Stream, _ together: Configuration.Together, _ union: UnionContext
+  ) -> ValueUnion? {
+    guard let url = try? together.text(url, hasList: true) else { return nil }
+    var request = request(of: stream)
+    request.content = .json
+    let body = body?.plainText.flatMap { try? together.text($0, hasList: true) }
+    let places = UnionRequestText(url: url, body: body.flatMap { $0.extent == .none ? nil : $0 })
+    let (name, programs) = (together.unionName(in: union), together.programs(in: union))
+    switch fetching {
+    case .poll(let every, _):
+      let definition = HTTPUnion.Definition(
+        request, every: every, most: together.most, places: places, programs: programs)
+      let upstream = union.all.union("\(Self.name) \(name)") { HTTPUnion(definition, in: union.context(name)) }
+      upstream.change(to: definition)
+      return upstream
+    case .stream(let format, let idleTimeout):
+      let definition = HTTPStreamUnion.Definition(
+        request, format: format, form: eventForm, lineEnd: LineEnd(of: end), idleTimeout: idleTimeout,
+        most: together.most, pace: pace, places: places, programs: programs)
+      let upstream = union.all.union("\(Self.name) \(name)") { HTTPStreamUnion(definition, in: union.context(name)) }
+      upstream.change(to: definition)
+      return upstream
+    }
+  }
+}
+
+extension Configuration.Body {
+  fileprivate var plainText: String? { if case .text(let text) = self { text } else { nil } }
+}
+
+extension ConfigurationTable {
+  /// The URL with a value in place of all of them, if many streams have it together.
+  fileprivate func withoutList(_ text: String) -> String {
+    guard let names = context.expansion?.together, let parameter = names.first else { return text }
+    let list = names.count > 1 ? names[1] : nil
+    return (try? UnionText(text, parameter: parameter, list: list))?.text(["0"]) ?? text
   }
 }

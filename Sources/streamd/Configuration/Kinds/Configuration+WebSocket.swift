@@ -22,6 +22,13 @@ extension Configuration {
     var pingEvery = Duration.seconds(30)
     /// `nil`: no limit.
     var idleTimeout: Duration?
+    /// `nil`: each stream has a connection of its own.
+    var together: Together?
+    /// What is sent for values that are wanted, and for those that are not any more; `nil`: nothing.
+    var subscribe: String?
+    var unsubscribe: String?
+    /// Messages on one connection in a second; at least 1.
+    var pace = 10
 
     /// A text that is sent after an opening.
     struct Message: Sendable, Equatable {
@@ -53,6 +60,7 @@ extension Configuration.WebSocket: SourceTable {
   static let example = #"{ url = "wss://…" }"#
 
   static let keys: [ConfigurationKey<Self>] = [
+    .init(["together"], \.together) { $1 = $0.together() },
     .init(["url"], \.http.url) { table, url in
       let text = Configuration.HTTP.readURL(
         table, schemes: ["ws://", "wss://"], suchAs: "wss://stream.example.org/")
@@ -77,6 +85,10 @@ extension Configuration.WebSocket: SourceTable {
       heartbeat =
         table.table("heartbeat", expecting: "{ send = \"text\", every = \"20s\" }") { readHeartbeat($0) } ?? heartbeat
     },
+    .init("subscribe", \.subscribe, .sentMessage),
+    .init("unsubscribe", \.unsubscribe, .sentMessage),
+    .init("pace", \.pace, .pace),
+    .check { $1.checkTogether($0) },
     .init("split", \.http.split, .choice),
     .init("decode", \.decode, .choice),
     .init("ping_every", \.pingEvery, .duration(from: .seconds(1))),
@@ -150,10 +162,31 @@ extension Configuration.WebSocket {
   /// Four more for the process that examines messages.
   var descriptorCount: Int { answers.isEmpty && !messages.contains { $0.after != nil } ? 6 : 10 }
   var splitsTexts: Bool { http.split == .json }
+  var isTogether: Bool { together != nil }
+  var isJSON: Bool { together != nil }
   var eventLimit: (key: String, bytes: Int)? { http.maxBodyBytes.map { ("websocket.max_body", $0) } }
   var programs: [(key: String, program: String)] { answers.map { ("answer", $0.with) } }
 
   func publisher(of stream: Configuration.Stream, in context: SectionContext) -> AnyPublisher<EventBatch, Never> {
+    let configuration = configuration(of: stream)
+    guard let together, let union = context.union else {
+      return Source(WebSocketSource(configuration), in: context.source).eraseToAnyPublisher()
+    }
+    let (value, others) = together.value(in: union)
+    var connection = configuration
+    connection.variables = others
+    let definition = WebSocketUnion.Definition(
+      connection, most: together.most, pace: pace, expectEvery: stream.expectEvery,
+      subscribe: subscribe.flatMap { try? together.text($0, hasList: false) },
+      unsubscribe: unsubscribe.flatMap { try? together.text($0, hasList: false) },
+      programs: together.programs(in: union))
+    let name = together.unionName(in: union)
+    let upstream = union.all.union("\(Self.name) \(name)") { WebSocketUnion(definition, in: union.context(name)) }
+    upstream.change(to: definition)
+    return Source(UnionValue(value, of: upstream), in: context.source).eraseToAnyPublisher()
+  }
+
+  private func configuration(of stream: Configuration.Stream) -> WebSocketConfiguration {
     var configuration = WebSocketConfiguration(http.request(of: stream))
     configuration.messages = messages.map { WebSocketMessage($0.text.content, after: $0.after) }
     configuration.answers = answers.map { WebSocketAnswer(to: $0.to, with: $0.with) }
@@ -164,6 +197,44 @@ extension Configuration.WebSocket {
     let texts = messages.map(\.text) + (heartbeat.map { [$0.text] } ?? [])
     configuration.messagesArePublic = texts.allSatisfy { if case .plain = $0 { true } else { false } }
     (configuration.pingEvery, configuration.idleTimeout) = (pingEvery, idleTimeout)
-    return Source(WebSocketSource(configuration), in: context.source).eraseToAnyPublisher()
+    return configuration
   }
+}
+
+extension Configuration.WebSocket {
+  /// What is said for the values of `together`.
+  private func checkTogether(_ table: ConfigurationTable) {
+    guard let together else {
+      if table.holds("together") { for key in ["subscribe", "unsubscribe", "pace"] { _ = table.holds(key) } }
+      if !table.holds("together") {
+        table.refuse(["subscribe", "unsubscribe", "pace"], onlyWith: "together", lacking: ["together"])
+      }
+      return
+    }
+    if together.list != nil {
+      table.addError("expected no as in websocket.together: subscribe has the values", at: "together")
+    }
+    let texts = [("subscribe", subscribe), ("unsubscribe", unsubscribe)].compactMap { key, text in
+      text.flatMap { text in table.unionText(text, together, hasList: false, at: key).map { (key: key, text: $0) } }
+    }
+    for (key, text) in texts where text.extent == .none {
+      table.addError(
+        "expected {\(together.parameter)*} in a string in an array, or {\(together.parameter)}, got none", at: key)
+    }
+    for (key, other) in [("subscribe", "unsubscribe"), ("unsubscribe", "subscribe")] where table.holds(key) {
+      if !table.holds(other) { table.addError("expected \(other) with \(key), got none", at: key) }
+    }
+    if texts.count == 2, texts[0].text.extent != texts[1].text.extent {
+      table.addError("expected a star in both or in none of subscribe and unsubscribe", at: "unsubscribe")
+    }
+    for (key, text) in [("url", http.url)] + messages.map({ ("send", $0.text.plainText) }) {
+      guard let text = try? together.text(text, hasList: false), text.extent != .none else { continue }
+      table.addError("expected {\(together.parameter)} in subscribe: all streams have the connection together", at: key)
+    }
+  }
+}
+
+extension Configuration.NamedValue.Value {
+  /// Empty for a secret.
+  fileprivate var plainText: String { if case .plain(let text) = self { text } else { "" } }
 }
