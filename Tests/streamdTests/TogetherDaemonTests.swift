@@ -115,6 +115,20 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func clientsThatComeAndGoCauseNoMoreRequests() async throws {
+    let daemon = try await DaemonProcess(quotes("linger = \"0s\"", every: "1h"))
+    let connections = try Connections(to: daemon.socket)
+    _ = try await connections.events(1, of: ["price/A"])
+    for round in 0..<50 {
+      let tasks = connections.subscribe(to: (0..<4).map { "price/S\((round + $0) % 10)" })
+      _ = try await row("price/A", on: connections.all[0])
+      tasks.forEach { $0.cancel() }
+    }
+    #expect(try upstream.unioned(key).requests.count == 1)
+    connections.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func aProgramMayFindTheValues() async throws {
     let daemon = try await DaemonProcess(
       quotes(every: "50ms").replacing("\".symbol\" }", with: "\".symbol | ascii_upcase\" }"))

@@ -13,7 +13,8 @@ public struct HTTPPoll: SourceDriver {
   private let (every, most): (Duration, Duration?)
   fileprivate let isJSON: Bool
   /// Makes the requests of each interval; nil: there is one, that of the configuration.
-  fileprivate let division: (any PollDivision)?
+  private let divisionReference: WeakReference?
+  fileprivate var division: (any PollDivision)? { divisionReference?.object as? any PollDivision }
 
   /// - Parameters:
   ///   - every: the time from one fetch to the next; greater than zero.
@@ -24,13 +25,14 @@ public struct HTTPPoll: SourceDriver {
     self.init(configuration, every: every, most: most, isJSON: isJSON, division: nil)
   }
 
+  /// - Parameter division: must outlive the subscriptions.
   init(
     _ configuration: HTTPConfiguration, every: Duration, most: Duration? = nil, isJSON: Bool = false,
     division: (any PollDivision)?
   ) {
     precondition(every > .zero, "an interval must be greater than zero, it is \(every)")
     (self.configuration, self.every, self.most, self.isJSON) = (configuration, every, most, isJSON)
-    self.division = division
+    divisionReference = division.map { WeakReference($0) }
   }
 
   /// Makes the subscriptions of one source.

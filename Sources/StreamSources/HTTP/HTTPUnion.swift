@@ -27,6 +27,8 @@ public final class HTTPUnion: ValueUnion, PollDivision, @unchecked Sendable {
   private var definition: Definition
   private var requests: UnionRequests
   private var parts: UnionParts
+  /// One for all subscriptions, which continue each other's schedule; nil: not made yet.
+  private var poll: Source<HTTPPoll>?
   /// The running poll.
   private var link: UnionLink?
   private var hasAsked = false
@@ -52,6 +54,7 @@ public final class HTTPUnion: ValueUnion, PollDivision, @unchecked Sendable {
       self.definition = definition
       requests = Self.requests(definition)
       disconnect()
+      poll = nil
       for slot in slots.values { demandChanged(slot) }
       changed()
     }
@@ -78,13 +81,18 @@ public final class HTTPUnion: ValueUnion, PollDivision, @unchecked Sendable {
   }
 
   private func connect() {
+    let poll = poll ?? makePoll()
+    self.poll = poll
+    let link = UnionLink { _ in }
+    self.link = link
+    poll.receive(subscriber: link)
+  }
+
+  private func makePoll() -> Source<HTTPPoll> {
     var inner = context
     inner.report = { [weak self] in self?.report($0) }
     inner.progress = { [weak self] in self?.progress($0) }
-    let link = UnionLink { _ in }
-    self.link = link
-    let poll = HTTPPoll(definition.request, every: definition.every, isJSON: true, division: self)
-    Source(poll, in: inner).receive(subscriber: link)
+    return Source(HTTPPoll(definition.request, every: definition.every, isJSON: true, division: self), in: inner)
   }
 
   // MARK: PollDivision

@@ -347,3 +347,10 @@ final class UnionLink: Subscriber, @unchecked Sendable {  // confined to the sou
     subscription = nil
   }
 }
+
+/// What a driver refers to, and must not retain: it has the driver's source.
+final class WeakReference: @unchecked Sendable {  // set once; a weak reference may be read on any thread
+  private(set) weak var object: AnyObject?
+
+  init(_ object: AnyObject) { self.object = object }
+}

@@ -8,13 +8,16 @@ import StreamRuntime
 /// its server down; after `pingEvery` without demand it is closed.
 public struct WebSocketSource: SourceDriver {
   fileprivate let configuration: WebSocketConfiguration
-  fileprivate let caller: (any WebSocketCaller)?
+  private let callerReference: WeakReference?
+  fileprivate var caller: (any WebSocketCaller)? { callerReference?.object as? any WebSocketCaller }
 
   /// Each connection begins as configured.
   public init(_ configuration: WebSocketConfiguration) { self.init(configuration, caller: nil) }
 
+  /// - Parameter caller: is not retained.
   init(_ configuration: WebSocketConfiguration, caller: (any WebSocketCaller)?) {
-    (self.configuration, self.caller) = (configuration, caller)
+    self.configuration = configuration
+    callerReference = caller.map { WeakReference($0) }
   }
 
   /// Makes the subscriptions of one source.

@@ -32,6 +32,7 @@ public final class WebSocketUnion: ValueUnion, @unchecked Sendable {
 
   private var definition: Definition
   private var machine: UnionMachine
+  /// Also those that are closed: a connection continues the pauses of the one before.
   private var sockets: [Int: UnionSocket] = [:]
   private var timer: TimerID?
 
@@ -52,7 +53,7 @@ public final class WebSocketUnion: ValueUnion, @unchecked Sendable {
       self.definition = definition
       machine.change(to: definition.terms)
       if definition.connection != former.connection || definition.subscribe != former.subscribe {
-        for socket in sockets.values { socket.close() }
+        for socket in sockets.values { socket.end() }
         sockets = [:]
         machine.restart()
       } else if definition.programs != former.programs {
@@ -87,10 +88,10 @@ public final class WebSocketUnion: ValueUnion, @unchecked Sendable {
     while true {
       switch machine.next(at: now) {
       case .open(let place):
-        let socket = UnionSocket(place, of: self, definition.connection, definition.programs)
+        let socket = sockets[place] ?? UnionSocket(place, of: self, definition.connection, definition.programs)
         sockets[place] = socket
         socket.open()
-      case .close(let place): sockets.removeValue(forKey: place)?.close()
+      case .close(let place): sockets[place]?.close()
       case .subscribe(let values, let place): sockets[place]?.say(definition.subscribe?.text(values))
       case .unsubscribe(let values, let place): sockets[place]?.say(definition.unsubscribe?.text(values))
       case .wait(let due):
@@ -142,7 +143,10 @@ private final class UnionSocket: WebSocketCaller, @unchecked Sendable {
   private weak var union: WebSocketUnion?
   private let configuration: WebSocketConfiguration
   private let context: SourceContext
+  private var programs: UnionParts.Programs
   private var parts: UnionParts
+  /// One for all subscriptions; nil: not made yet.
+  private var source: Source<WebSocketSource>?
   private var link: UnionLink?
   private var say: ((String) -> Void)?
   /// Its state, if it does not work.
@@ -151,7 +155,7 @@ private final class UnionSocket: WebSocketCaller, @unchecked Sendable {
   init(
     _ place: Int, of union: WebSocketUnion, _ configuration: WebSocketConfiguration, _ programs: UnionParts.Programs
   ) {
-    (self.place, self.union, self.configuration) = (place, union, configuration)
+    (self.place, self.union, self.configuration, self.programs) = (place, union, configuration, programs)
     var inner = union.context
     inner.refresh = SourceRefresh()
     inner.name = union.context.name.map { place == 0 ? $0 : "\($0) \(place)" }
@@ -161,24 +165,37 @@ private final class UnionSocket: WebSocketCaller, @unchecked Sendable {
   }
 
   func open() {
-    var inner = context
-    inner.report = { [weak self] in self?.take($0) }
+    let source = source ?? makeSource()
+    self.source = source
     let link = UnionLink { [weak self] in self?.take($0) }
     self.link = link
-    Source(WebSocketSource(configuration, caller: self), in: inner).receive(subscriber: link)
+    source.receive(subscriber: link)
     link.request(.max(1))
   }
 
+  private func makeSource() -> Source<WebSocketSource> {
+    var inner = context
+    inner.report = { [weak self] in self?.take($0) }
+    return Source(WebSocketSource(configuration, caller: self), in: inner)
+  }
+
+  /// It may be opened again.
   func close() {
     link?.cancel()
-    parts.end()
-    (link, say, union) = (nil, nil, nil)
+    (link, say) = (nil, nil)
+    setPrograms(programs)
+  }
+
+  func end() {
+    union = nil
+    close()
   }
 
   func say(_ text: String?) { if let text { say?(text) } }
 
   /// Reads later messages with other programs.
   func setPrograms(_ programs: UnionParts.Programs) {
+    self.programs = programs
     let isBusy = parts.isBusy
     parts.end()
     parts = UnionParts(programs, in: context)
