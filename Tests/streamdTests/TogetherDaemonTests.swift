@@ -247,6 +247,42 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aRestartSubscribesToTheUnionAgain() async throws {
+    let daemon = try RestartedDaemon()
+    try daemon.makeListener()
+    let configuration = exchange("keep = \"no\"\nlinger = \"10ms\"")
+    try await daemon.start(configuration)
+    let connection = try StreamConnection(socket: daemon.folder.path("s"))
+    let subscribers = ["A", "B"].map { name in
+      Task { for try await _ in connection.stream("trades/\(name)").values {} }
+    }
+    #expect(try await eventually { try upstream.unioned(key).values == ["A", "B"] })
+    daemon.signal(SIGTERM)
+    #expect(try await daemon.end() == 0)
+    try await daemon.start(configuration)
+    #expect(try await eventually { try upstream.unioned(key).values == ["A", "B"] && upstream.unioned(key).open == 1 })
+    let told = try upstream.unioned(key)
+    #expect(told.subscribed == ["A": 2, "B": 2] && told.unsubscribed.isEmpty && told.connections == 2)
+    subscribers.forEach { $0.cancel() }
+    connection.close()
+    #expect(await daemon.stop() == 0)
+  }
+
+  @Test func aLateReaderGetsTheStateFromTheLog() async throws {
+    let daemon = try await DaemonProcess(quotes("key = \".symbol\"\nlinger = \"10m\"", every: "1h"))
+    let connections = try Connections(to: daemon.socket)
+    let first = try await connections.events(1, of: ["price/A"])
+    var options = SubscribeOptions()
+    options.from = .state
+    for try await event in connections.all[0].stream("price/A", options: options).values {
+      #expect(text(event) == first["price/A"]?.first)
+      break
+    }
+    #expect(try upstream.unioned(key).requests.count == 1)
+    connections.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func whateverClientsDoTheUpstreamHasWhatIsWantedWithinThePace() async throws {
     let daemon = try await DaemonProcess(exchange("linger = \"10ms\""))
     let connections = try Connections(to: daemon.socket)
