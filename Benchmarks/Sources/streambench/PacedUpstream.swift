@@ -14,14 +14,20 @@ final class PacedUpstream: @unchecked Sendable {  // all but constants is confin
   /// The events of a millisecond.
   private let block: [UInt8]
 
-  init(eventsPerMillisecond: Int, isWebSocket: Bool) throws {
+  /// The symbols in turn of an upstream for many names, at most 1,000 of them.
+  static func symbol(_ number: Int) -> String { "S" + String(1000 + number).dropFirst() }
+
+  /// - Parameter symbolCount: that of the events, in turn; 0: all have the same one.
+  init(eventsPerMillisecond: Int, isWebSocket: Bool, symbolCount: Int = 0) throws {
     listener = try HTTPUpstream.listen()
     port = HTTPUpstream.port(of: listener.raw)
     self.isWebSocket = isWebSocket
-    let text = #"{"symbol":"BTC-USD","price":187.25,"pad":""#
-    let data = Array((text + String(repeating: "x", count: Self.dataByteCount - text.utf8.count - 2) + "\"}").utf8)
-    let event = isWebSocket ? WebSocketFrame.text(data) : data + [0x0a]
-    block = Array(repeatElement(event, count: eventsPerMillisecond).joined())
+    block = (0..<eventsPerMillisecond).flatMap { index in
+      let symbol = symbolCount == 0 ? "BTC-USD" : Self.symbol(index % symbolCount)
+      let text = #"{"symbol":"\#(symbol)","price":187.25,"pad":""#
+      let data = Array((text + String(repeating: "x", count: Self.dataByteCount - text.utf8.count - 2) + "\"}").utf8)
+      return isWebSocket ? WebSocketFrame.text(data) : data + [0x0a]
+    }
     var thread = pthread_t()
     let box = unsafe Unmanaged.passRetained(self)
     let result = unsafe pthread_create(

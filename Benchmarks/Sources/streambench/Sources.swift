@@ -37,7 +37,7 @@ private func measureIntake(_ options: Options) throws {
   }
 }
 
-private func read(_ pool: SubscriberPool, for seconds: Double) throws {
+func read(_ pool: SubscriberPool, for seconds: Double) throws {
   let end = monotonicSeconds() + seconds
   while monotonicSeconds() < end { try pool.read(timeout: 10) }
 }
