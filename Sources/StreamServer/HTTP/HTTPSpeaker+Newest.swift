@@ -142,7 +142,7 @@ extension HTTPSpeaker {
       request, stream.name, condition, knownID: knownID, isForNewer: time != nil,
       deadline: worker.loop.now + UInt64(longest / .nanoseconds(1)), on: self)
     connection.speak(response)
-    if let start { response.subscribe(to: stream, from: start) }
+    if let start { response.awaitEvent(of: stream, from: start) }
     if response.isInProgress { response.resume() }
   }
 }

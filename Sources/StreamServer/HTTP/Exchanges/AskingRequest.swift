@@ -10,7 +10,7 @@ struct MadeAnswer {
 }
 
 /// A request of a client for an upstream, whose answer is a stream. Its body is read whole before the upstream is asked.
-final class AskingRequest: Exchange {
+final class AskingRequest: PendingResponse {
   /// The answer for the client.
   enum Reply {
     /// The name of the stream.
@@ -119,15 +119,6 @@ final class AskingRequest: Exchange {
     end(Rejection(.requestTimeout, "the request's body did not arrive for \(time) s"))
   }
 
-  override func refuse(_ sentence: String) {
-    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
-  }
-
-  override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request.keeping(false))
-    connection.finishClosing()
-  }
-
   /// The next process knows the stream if this one has made it: the same request then has it.
   override func save(to saved: inout SavedHTTP) {
     http.respond(Rejection(of: .notHandedOver), to: request.keeping(decoder.isDone))
@@ -135,7 +126,7 @@ final class AskingRequest: Exchange {
 }
 
 /// Waits for the first event of an answer, and relays it, or says what the upstream has said in its place.
-final class RelayedAnswer: Exchange {
+final class RelayedAnswer: PendingResponse {
   private let made: MadeAnswer
   private let name: String
 
@@ -148,8 +139,7 @@ final class RelayedAnswer: Exchange {
     let answer = RelayedAnswer(request, stream.name, made, on: http)
     http.connection.speak(answer)
     http.connection.clearClock()
-    http.connection.subscribe(
-      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: .replay, onLag: .latest), as: .notice)
+    answer.awaitEvent(of: stream, from: .replay)
   }
 
   /// The stream has an event.
@@ -174,16 +164,6 @@ final class RelayedAnswer: Exchange {
       let refusal = failure.refusal, ![204, 304].contains(refusal.status)
     else { return answer(Rejection(of: failure), insteadOf: id) }
     http.respond(with: refusal, of: name, to: request)
-  }
-
-  override func refuse(_ sentence: String) {
-    connection.endSubscriptions()
-    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
-  }
-
-  override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request.keeping(false))
-    connection.finishClosing()
   }
 
   /// A restart ends the answer in any case.

@@ -3,7 +3,7 @@ import StreamProtocol
 import StreamRuntime
 
 /// A request whose stream is being made, or deleted. Its body waits.
-final class AwaitedStream: Exchange {
+final class AwaitedStream: PendingResponse {
   private let head: RequestHead
   /// Begins the request, unless it is refused.
   private let proceed: (_ isNew: Bool) -> Void
@@ -44,15 +44,6 @@ final class AwaitedStream: Exchange {
     connection.settle()
     _ = connection.flush()
     http.continueWithBody()
-  }
-
-  override func refuse(_ sentence: String) {
-    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
-  }
-
-  override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request.keeping(false))
-    connection.finishClosing()
   }
 
   /// The next process does not know what this one makes.

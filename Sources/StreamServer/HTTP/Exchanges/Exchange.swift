@@ -1,6 +1,7 @@
 import CLinux
 import Glibc
 import HTTP
+import StreamProtocol
 
 /// The speaker of an HTTP connection for one request, from its head until the response is complete.
 ///
@@ -68,6 +69,25 @@ class Exchange: Speaker {
     } else {
       http.respond(.noContent, to: request)
     }
+  }
+}
+
+/// An exchange whose response has not begun.
+class PendingResponse: Exchange {
+  /// Waits for an event of a stream, or for its end. The subscription is the only one.
+  final func awaitEvent(of stream: ServedStream, from start: SubscribeOptions.Start) {
+    connection.subscribe(
+      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .latest), as: .notice)
+  }
+
+  override func refuse(_ sentence: String) {
+    connection.endSubscriptions()
+    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
+  }
+
+  override func stop(_ failure: RequestFailure) {
+    http.respond(Rejection(of: failure), to: request.keeping(false))
+    connection.finishClosing()
   }
 }
 

@@ -4,7 +4,7 @@ import StreamRuntime
 
 /// A response with metrics. They are rendered on a queue, and sent in the turn of the client's user, so that a flood of
 /// requests delays no other user.
-final class MetricsResponse: Exchange, @unchecked Sendable {  // confined to its connection's loop
+final class MetricsResponse: PendingResponse, @unchecked Sendable {  // confined to its connection's loop
   private let format: MetricsFormat
   private let hasStreams: Bool
   /// The rendered body until it is sent: it waits for the client's turn, and for former responses to be read.
@@ -71,15 +71,6 @@ final class MetricsResponse: Exchange, @unchecked Sendable {  // confined to its
       Rejection(
         .serviceUnavailable, "the metrics were not rendered within \(http.times.stallTime.inUnits)"),
       to: request)
-  }
-
-  override func refuse(_ sentence: String) {
-    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
-  }
-
-  override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request.keeping(false))
-    connection.finishClosing()
   }
 
   // MARK: From one process to the next

@@ -3,7 +3,7 @@ import StreamProtocol
 import StreamRuntime
 
 /// A response that waits for the first event of a stream, or for a newer one. A subscription notifies it.
-final class WaitingResponse: Exchange {
+final class WaitingResponse: PendingResponse {
   private let name: String
   /// The If-None-Match field.
   private let condition: String?
@@ -23,12 +23,6 @@ final class WaitingResponse: Exchange {
     super.init(request, on: http)
   }
 
-  /// Subscribes. A request that cannot begin is answered, and is not in progress then.
-  func subscribe(to stream: ServedStream, from start: SubscribeOptions.Start) {
-    connection.subscribe(
-      RequestID(1), to: stream, isSingle: true, .max(1), SubscribeOptions(from: start, onLag: .latest), as: .notice)
-  }
-
   override func answer(_ subscription: StreamSubscription) {
     let stream = subscription.lane.stream
     connection.remove(subscription)
@@ -37,7 +31,7 @@ final class WaitingResponse: Exchange {
     if let event, isKnown, isForNewer {
       knownID = event.id
       // The stream has ended, or the system stream was rendered, without a newer event.
-      return stream.rendering == nil ? timeIsOver() : subscribe(to: stream, from: .after(id: event.id))
+      return stream.rendering == nil ? timeIsOver() : awaitEvent(of: stream, from: .after(id: event.id))
     }
     let isNamed = condition.map { isKnown || EntityTag.isAny($0) && !isForNewer } ?? false
     http.respond(with: event, of: stream, request, isKnown: isNamed)
@@ -67,16 +61,6 @@ final class WaitingResponse: Exchange {
     answer(Rejection(of: failure), insteadOf: id)
   }
 
-  override func refuse(_ sentence: String) {
-    connection.endSubscriptions()
-    http.reject(Rejection(of: .init(.tooMuchInput, sentence)), of: [])
-  }
-
-  override func stop(_ failure: RequestFailure) {
-    http.respond(Rejection(of: failure), to: request.keeping(false))
-    connection.finishClosing()
-  }
-
   // MARK: From one process to the next
 
   override func save(to saved: inout SavedHTTP) {
@@ -100,8 +84,8 @@ final class WaitingResponse: Exchange {
       http.connection.speak(response)
       // Events that have come since the request are new, too.
       let end = stream.log.read { storage, _ in storage.endPosition }
-      response.subscribe(
-        to: stream,
+      response.awaitEvent(
+        of: stream,
         from: stream.rendering != nil ? .latest : saved.knownID.flatMap { $0 < end ? .after(id: $0) : nil } ?? .replay)
     } catch {
       http.respond(error, to: request)
