@@ -280,6 +280,12 @@ import Synchronization
     files.remove(stream)
   }
 
+  /// Removes the file of a stream without a log in it, such as one that could not be continued because the disk failed.
+  public func removeLeft(_ stream: String) {
+    guard case .own = use, mayHaveFile(of: stream), let left = try? remains(of: stream) else { return }
+    remove(stream, replacing: left)
+  }
+
   /// Whether the stream has a log in use whose file has its name. True if that cannot be found out.
   public func hasFile(of stream: String) -> Bool { files.isInUse(stream) }
 

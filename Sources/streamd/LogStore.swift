@@ -342,7 +342,7 @@ final class LogStore {
   func discard(_ stream: String) {
     release(stored: storedNames.removeValue(forKey: stream))
     settleIDs(of: stream)
-    guard let file = filed.removeValue(forKey: stream) else { return }
+    guard let file = filed.removeValue(forKey: stream) else { return folder.removeLeft(stream) }
     file.close()
     folder.remove(stream)
   }
