@@ -118,6 +118,9 @@ struct RestartMachine: TransferMachine, RunMachine {
     if case .running(_, nil, hasDelivered: false) = phase { phase = .idle(due: now) }
   }
 
+  mutating func halt() { (phase, failures, isFailing) = (.halted, failures + 1, true) }
+  var isHalted: Bool { if case .halted = phase { true } else { false } }
+
   /// The request has not begun, for this reason.
   /// - Returns: the report for the operator.
   mutating func waits(_ reason: String) -> SourceReport {

@@ -85,6 +85,8 @@ extension RunningStreams: StreamMaker {
 
   func answerEnded(_ name: String, lastID: UInt64) { answers.ended(name, lastID: lastID) }
 
+  func answerWaits(_ name: String, _ waits: Bool) { answers.note(name, waits: waits) }
+
   /// Reports which logs of made streams are not kept, a little later, for many streams at once.
   private func reportLogs() {
     guard logs.hasReports, !isReportDue, formerMakers == nil else { return }

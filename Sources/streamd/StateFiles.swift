@@ -27,10 +27,10 @@ struct StateFiles: Sendable {
   /// Calls a function that waits for the disk, after all that was called before.
   func perform(_ work: @escaping @Sendable (StateFiles) -> Void) { queue.async { work(self) } }
 
-  /// All files, except for those that are half written.
-  var contents: [(name: String, bytes: [UInt8])] {
-    guard let names = try? FileManager.default.contentsOfDirectory(atPath: folder) else { return [] }
-    return names.sorted().filter { !$0.hasSuffix(".new") }.compactMap { name in content(of: name).map { (name, $0) } }
+  /// The names of all files, except for those that are half written.
+  var names: [String] {
+    let names = try? FileManager.default.contentsOfDirectory(atPath: folder)
+    return (names ?? []).sorted().filter { !$0.hasSuffix(".new") }
   }
 
   /// Replaces a file, and waits until it survives a loss of power.

@@ -112,7 +112,9 @@ import Testing
       let listened = try upstream.listened(key)
       // A request that was under way when nothing was left is not stopped.
       #expect(listened.over <= 3 && listened.early == 0, "\(listened)")
-      let waits = reports.withLock { $0 }.compactMap { if case .waiting(let reason) = $0 { reason } else { nil } }
+      let all = reports.withLock { $0 }.compactMap { if case .waiting(let reason) = $0 { reason } else { nil } }
+      // On a slow machine, a request may wait for a place as well.
+      let waits = all.filter { !$0.contains("max_per_host") }
       #expect(waits.allSatisfy { $0.hasSuffix("Z: rate limit of \(upstream.authority)") })
     }
   }

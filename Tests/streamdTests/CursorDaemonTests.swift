@@ -11,7 +11,7 @@ import Testing
   init() throws { upstream = try Upstream.shared.get() }
 
   private func numbers(_ events: [StreamEvent]) -> [Int] {
-    events.compactMap { Int(String(decoding: $0.data, as: UTF8.self)) }
+    events.compactMap { Int(String(decoding: $0.data, as: UTF8.self).filter { $0 != "\n" }) }
   }
 
   private func telegram(_ more: String = "", jq: String = ".result[].message.number", total: Int) -> String {
@@ -39,7 +39,7 @@ import Testing
     for round in 1...20 {
       try await daemon.start(configuration)
       _ = try await daemon.events(round * 20)
-      if round % 4 == 0 { #expect(await daemon.stop() == 0) } else { await daemon.kill() }
+      await daemon.kill()
       let told = try upstream.told(key)
       #expect(told.confirmed >= (round - 1) * 20 - 3)
     }
@@ -107,11 +107,77 @@ import Testing
       cursor = { from = ".data.orders.pageInfo.endCursor", in = "body./variables/after", pages = 4 }
       """
     let daemon = try RestartedDaemon(hasManager: false)
-    for count in [10, 40, 100] {
+    for count in 1...20 {
       try await daemon.start(stream)
-      let events = try await daemon.events(count)
-      #expect(numbers(events) == Array(1...count))
+      let events = try await daemon.events(count * 5)
+      #expect(numbers(events) == Array(1...count * 5))
       await daemon.kill()
     }
+    // What a log has is not asked for again: a kill costs the one answer that it has not stored.
+    let positions = try upstream.told(key).positions.filter { $0 != "c100" }
+    #expect(Set(positions) == Set([""] + (1...33).map { "c\($0 * 3)" }) && positions.count <= 34 + 20, "\(positions)")
+  }
+
+  /// A page has the newest 30 events: no page comes twice, and no event is in none of them.
+  @Test func noEventOfGitHubIsLostAndNoPageRepeatedOverTwentyKills() async throws {
+    let stream = """
+      [streams.s]
+      start = "always"
+      keep = "disk"
+      replay = 10000
+      http = { url = "\(upstream.url("/github/\(key)?list=1"))", every = "5ms" }
+      """
+    let daemon = try RestartedDaemon(hasManager: false)
+    for count in 1...20 {
+      try await daemon.start(stream)
+      let pages = try await daemon.events(count * 3).map { event in
+        String(decoding: event.data, as: UTF8.self).split(separator: "{\"id\": \"").compactMap {
+          Int($0.prefix { $0.isNumber })
+        }
+      }
+      for (page, next) in zip(pages, pages.dropFirst()) {
+        #expect(next[0] > page[0] && next.last ?? 0 <= page[0] + 1, "\(page) and \(next)")
+      }
+      await daemon.kill()
+    }
+    let told = try upstream.listened(key)
+    #expect(told.early == 0 && told.over == 0)
+  }
+
+  /// The stream stays failed over a kill and a restart, and a refresh begins it again.
+  @Test(arguments: [false, true]) func aRequestThatIsNotRepeatedStaysSoOverRestarts(polls: Bool) async throws {
+    func stream(_ body: String) -> String {
+      let more = polls ? "every = \"5ms\"" : "stream = \"lines\""
+      let url = upstream.url("/scripted/\(key)?do=drop")
+      return """
+        [streams.s]
+        start = "always"
+        retry = { first = "5ms", max = "5ms" }
+        http = { url = "\(url)", method = "POST", body = "\(body)", idempotent = false, \(more) }
+        """
+    }
+    let daemon = try RestartedDaemon(hasManager: false)
+    let path = daemon.folder.path("s")
+    func fails(_ sentence: String) async throws {
+      while try await !http(path, "GET", "/streams/$streams").body.contains(sentence) {
+        try await Task.sleep(for: .milliseconds(5))
+      }
+    }
+    for round in 0..<4 {
+      try await daemon.start(stream("a"))
+      try await fails(round == 0 ? "which is not repeated" : "the last request before the restart has failed")
+      #expect(try upstream.asked(key).count == 1)
+      if round % 2 == 0 { await daemon.kill() } else { #expect(await daemon.stop() == 0) }
+    }
+    try await daemon.start(stream("a"))
+    try await fails("the last request before the restart has failed")
+    let program = try ChildProcess(ChildProcess.built("streamctl"), ["--socket", path, "refresh", "s"])
+    _ = await program.end()
+    while try upstream.asked(key).count < 2 { try await Task.sleep(for: .milliseconds(5)) }
+    // Another request is one that was never made.
+    try await daemon.reload(stream("b"))
+    while try upstream.asked(key).count < 3 { try await Task.sleep(for: .milliseconds(5)) }
+    #expect(try upstream.asked(key).map { $0[2] } == ["a", "a", "b"])
+    #expect(await daemon.stop() == 0)
   }
 }

@@ -66,6 +66,9 @@ final class DaemonProcess: LoggingDaemon, Sendable {
 
   func signal(_ number: CInt) { process.signal(number) }
 
+  /// The id of the process; behind a command that runs the program, that of the command.
+  var id: pid_t { process.id }
+
   /// SIGTERM.
   /// - Returns: the exit status.
   func stop() async -> CInt {

@@ -155,6 +155,9 @@ import Testing
     said.append(String(decoding: try #require(try await shown.next()).data, as: UTF8.self))
     #expect(try await daemon.logs("source failing: "))
     connection.close()
+    said += try await shownTexts(
+      socket: daemon.socket, process: daemon.id, log: daemon.log
+    ).map(\.text)
     let good = try await run(["--check", "--config", daemon.file], environment: environment)
     #expect(good.status == 0, "\(good.errors)")
     // The same with an error next to every secret.

@@ -123,12 +123,16 @@ final class ServedTemplates: Sendable {
   }
 
   /// Notes the uses that have ended.
-  func noteEnds(_ table: StreamTable) {
+  /// - Returns: the answers among their streams.
+  func noteEnds(_ table: StreamTable) -> [ServedStream] {
+    var answers: [ServedStream] = []
     for name in ends.take() {
-      guard let use = table[name]?.use else { continue }
+      guard let stream = table[name], let use = stream.use else { continue }
       use.wasTaken()
       match(name)?.template.withStreams { $0.release(name, at: use.time) }
+      if stream.configuration.isAnswer { answers.append(stream) }
     }
+    return answers
   }
 
   /// Sets the functions of the server.

@@ -56,21 +56,21 @@ extension StreamServer {
   }
 }
 
-/// Notes when the stream of an answer ends, or waits for a reader: from then on it is unused without one.
+/// Notes when the stream of an answer ends, and when it waits for a reader or goes on: while it waits, it is unused without one.
 final class AnswerWatcher: LogReader {
   private weak let stream: ServedStream?
-  private let maker: any StreamMaker
+  private weak let server: StreamServer?
   private let hasEnded = Atomic(false)
   private let isHeld = Atomic(false)
 
-  init(_ stream: ServedStream, _ maker: any StreamMaker) { (self.stream, self.maker) = (stream, maker) }
+  init(_ stream: ServedStream, of server: StreamServer) { (self.stream, self.server) = (stream, server) }
 
   func logDidChange() {
     guard let stream else { return }
     if stream.log.hasEnded {
       guard !hasEnded.exchange(true, ordering: .relaxed) else { return }
       let last = stream.log.read { storage, _ in storage.newestID }
-      maker.answerEnded(stream.name, lastID: last ?? 0)
+      server?.presentMaker?.answerEnded(stream.name, lastID: last ?? 0)
     } else {
       let isHeldNow = stream.log.isHeld
       guard isHeld.exchange(isHeldNow, ordering: .relaxed) != isHeldNow else { return }
@@ -80,6 +80,9 @@ final class AnswerWatcher: LogReader {
 }
 
 extension ServedStream {
+  /// Whether it is an answer that nobody reads, and of which no more is read from the upstream before somebody does.
+  var waitsForReader: Bool { configuration.isAnswer && !log.hasEnded && log.isHeld && log.subscriberCount == 0 }
+
   /// Whether it has a subscriber, a publisher or a waiting value, or an answer comes that nobody need read yet.
   var isInUse: Bool {
     if log.subscriberCount > 0 || use?.isHeld == true { return true }

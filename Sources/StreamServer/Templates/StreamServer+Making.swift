@@ -70,7 +70,7 @@ extension StreamServer {
   ) {
     let former = self.templates.all
     let known = Dictionary(uniqueKeysWithValues: former.map { ($0.name.text, $0) })
-    self.templates.noteEnds(streams)
+    noteEnds()
     self.templates.replace(
       with: templates.map { terms in
         guard let known = known[terms.name.text] else { return ServedTemplate(terms) }
@@ -100,6 +100,13 @@ extension StreamServer {
     scheduleForgetting()
   }
 
+  /// Notes the uses that have ended, and which answers wait for a reader.
+  private func noteEnds() {
+    let answers = templates.noteEnds(streams)
+    guard !answers.isEmpty, let maker = presentMaker else { return }
+    for stream in answers { maker.answerWaits(stream.name, stream.waitsForReader) }
+  }
+
   /// The end of a use sets the timer, a little later, for all uses that end meanwhile.
   private func noteEndsFromNowOn(on queue: WorkQueue) {
     let times = templates.all.compactMap(\.terms.forgetTime)
@@ -107,7 +114,7 @@ extension StreamServer {
     templates.ends.notify { [weak self] in
       queue.async(after: pause) { [weak self] in
         guard let self else { return }
-        templates.noteEnds(streams)
+        noteEnds()
         scheduleForgetting()
       }
     }
@@ -240,7 +247,7 @@ extension StreamServer {
     while true {
       // Loops that have ended take no turns, so that nothing is forgotten any more.
       guard !isEnding.load(ordering: .acquiring) else { throw .restarting }
-      templates.noteEnds(streams)
+      noteEnds()
       switch template.withStreams({ $0.admit(user, use: use) }) {
       case .admitted:
         guard lacksMemory else { return }
@@ -263,7 +270,7 @@ extension StreamServer {
   private func makesMemory() -> Bool {
     var (count, failures) = (1, 0)
     while lacksMemory, !isEnding.load(ordering: .acquiring) {
-      templates.noteEnds(streams)
+      noteEnds()
       let unused = templates.all.compactMap { template in
         template.withStreams { $0.timeOfLongestUnused(use: use) }.map { (template, since: $0) }
       }
@@ -301,7 +308,7 @@ extension StreamServer {
       template.withStreams { $0.add(name, by: owner, at: EventLoop.monotonicNow()) }
       setBases(bases, of: name)
       if let stream = streams[name], stream.configuration.isAnswer {
-        let watcher = AnswerWatcher(stream, maker)
+        let watcher = AnswerWatcher(stream, of: self)
         stream.log.attach(watcher)
         watcher.logDidChange()
       }
@@ -381,7 +388,7 @@ extension StreamServer {
     }
     // Another timer was set for an earlier time, and has looked at all.
     guard !isLate, !isEnding.load(ordering: .acquiring) else { return }
-    templates.noteEnds(streams)
+    noteEnds()
     for template in templates.all {
       let names = template.withStreams {
         $0.due(at: EventLoop.monotonicNow(), atMost: Self.forgottenTogether, use: use)

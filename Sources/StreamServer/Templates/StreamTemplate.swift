@@ -79,6 +79,9 @@ package protocol StreamMaker: Sendable {
   /// The stream of an answer has ended. From any thread.
   /// - Parameter lastID: the id of its last event; 0: it has none.
   func answerEnded(_ name: String, lastID: UInt64)
+
+  /// An answer waits for a reader, or may not wait any more.
+  func answerWaits(_ name: String, _ waits: Bool)
 }
 
 extension StreamMaker {
@@ -87,6 +90,7 @@ extension StreamMaker {
   ) throws(StreamFailure) { throw StreamFailure("\"\(name)\" takes no requests") }
   package func relation(of request: StreamRequest, to name: String) -> RequestRelation { .other }
   package func answerEnded(_ name: String, lastID: UInt64) {}
+  package func answerWaits(_ name: String, _ waits: Bool) {}
 }
 
 /// What a client asks the upstream of a template.

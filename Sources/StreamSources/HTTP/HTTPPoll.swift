@@ -101,10 +101,8 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     fingerprint =
       configuration.cursor.map { configuration.fingerprint(of: $0) }
       ?? configuration.fingerprint(["poll", resumption?.pipeline ?? ""])
-    super.init(context, memory, to: down)
+    super.init(configuration, context, memory, to: down)
   }
-
-  override var oauth2: OAuth2? { driver.configuration.oauth2 }
 
   override func begin() {
     super.begin()
@@ -186,6 +184,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
       events.checkpoint = checkpoint(validators, digest)
       return events
     }
+    noteHalt()
   }
 
   /// Takes the result of all requests of an interval, whose events the division has.

@@ -110,6 +110,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   private let fingerprint: BodyDigest
   /// The position in the log, or the position that the last batch will put there.
   private var position: SourcePosition?
+  /// The body of a single request, once it is sent.
+  private var body: HTTPBody?
   /// The response to a single request, if it is not the stream.
   private var refused: RefusedRequest?
   /// How a single request has ended; nil: it has not.
@@ -123,10 +125,8 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     let continues = driver.format == .serverSentEvents && driver.single == nil
     resumption = continues ? context.resumption(.stream) : nil
     fingerprint = driver.configuration.fingerprint(["sse"])
-    super.init(context, memory, to: down)
+    super.init(driver.configuration, context, memory, to: down)
   }
-
-  override var oauth2: OAuth2? { driver.configuration.oauth2 }
 
   override func begin() {
     super.begin()
@@ -181,28 +181,23 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   override func perform(_ action: RestartMachine.Action) {
     perform(action) {
       guard let single = driver.single else { return connect() }
-      single.turn { [weak self] body in
+      single.turn { [weak self] begins in
         guard let self else { return }
         thread.loop.execute { [self] in
           guard isLive else { return }
-          if let body { connect(body) } else { complete() }
+          if begins { connect() } else { complete() }
         }
       }
     }
   }
 
-  /// - Parameter body: that of a single request.
-  private func connect(_ body: HTTPBody? = nil) {
+  private func connect() {
     if driver.position != nil, !memory.lastEventID.isEmpty, memory.position.reader == nil {
       memory.position.reader = self
     }
     do throws(SourceFailure) {
       var request = try driver.configuration.request(nil)
       request.isEndless = true
-      if var body {
-        if body.type.isEmpty { body.type = driver.single?.standardType ?? "" }
-        request.body = body
-      }
       switch driver.format {
       case .lines: splitter = LineSplitter(maximumBytes: driver.configuration.maximumBodyBytes, end: driver.lineEnd)
       case .serverSentEvents:
@@ -244,7 +239,10 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
     letOthersRead()
     letGo()
     guard isLive else { return }  // cancelled, and its own end is under way
-    guard let single = driver.single else { return conclude(failure.map(doubted)) }
+    guard let single = driver.single else {
+      conclude(failure.map(doubted))
+      return noteHalt()
+    }
     let secrets = single.secrets + [bearer].compactMap { $0 }
     ending = refused.map { ($0.sentence(without: secrets), $0.refusal(without: secrets)) } ?? (failure?.sentence, nil)
     advance()
@@ -264,6 +262,27 @@ private final class HTTPStreamSubscription: HTTPSubscription<RestartMachine>, Tr
   }
 
   // MARK: Transfer.Handler
+
+  func transferMayBegin(_ transfer: Transfer) -> Bool {
+    guard let single = driver.single else { return true }
+    // With another token, the body is the same.
+    if let body {
+      transfer.setBody(body)
+      return true
+    }
+    single.body { [weak self] body in
+      guard let self else { return }
+      thread.loop.execute { [self] in
+        guard isLive else { return }
+        guard var body else { return complete() }
+        if body.type.isEmpty { body.type = single.standardType }
+        self.body = body
+        self.transfer?.setBody(body)
+        self.transfer?.begin()
+      }
+    }
+    return false
+  }
 
   func transferReceived(_ head: UpstreamResponse) -> Transfer.Plan {
     note(head.status)

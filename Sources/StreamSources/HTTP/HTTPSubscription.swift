@@ -9,6 +9,10 @@ protocol TransferMachine: SourceMachine {
   /// Cancels the transfer, which waited for its host, because there is no demand any more. The transfer is due again at
   /// the next demand.
   mutating func withdraw(at now: Duration)
+  /// The last request of a former process is not repeated, because the upstream may have acted on it.
+  mutating func halt()
+  /// Whether the last request is not repeated before a refresh.
+  var isHalted: Bool { get }
 }
 
 /// A subscription whose events arrive by transfers, one at a time. Subclasses are their handlers.
@@ -20,11 +24,32 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
   /// Whether the upstream has refused the token, and the request is to be sent with another one.
   private final var isRefused = false
 
-  /// How requests get their tokens; nil: they need none.
-  var oauth2: OAuth2? { nil }
+  final let configuration: HTTPConfiguration
+  private final let requestDigest: BodyDigest
+
+  init(
+    _ configuration: HTTPConfiguration, _ context: SourceContext, _ memory: SourceMemory<Machine>,
+    to down: AnySubscriber<EventBatch, Never>
+  ) {
+    self.configuration = configuration
+    let body = configuration.body.map { ["\(BodyDigest($0.bytes).value)", $0.type] } ?? []
+    requestDigest = configuration.fingerprint(["request", configuration.method.rawValue] + body)
+    super.init(context, memory, to: down)
+  }
 
   override func begin() {
     if hasMissedEndOfRests { machine?.endRest(at: now) }
+    guard let name = context.name, !configuration.isIdempotent, machine?.isHalted == false,
+      thread.pauses.isHalted(name, requestDigest)
+    else { return }
+    machine?.halt()
+    report(.halted(SourceFailure("the last request before the restart has failed").unrepeated))
+  }
+
+  /// Notes for the next process whether the last request is not repeated.
+  final func noteHalt() {
+    guard let name = context.name, !configuration.isIdempotent, let machine else { return }
+    thread.pauses.setHalted(machine.isHalted, name, requestDigest)
   }
 
   override func retracted() {
@@ -43,7 +68,7 @@ class HTTPSubscription<Machine: TransferMachine>: SourceSubscription<Machine>, @
   /// - Throws: when the thread has stopped or is out of memory.
   final func start(_ request: UpstreamRequest, _ handler: any Transfer.Handler) throws(SourceFailure) {
     guard let client = thread.httpClient else { throw SourceFailure("the source thread has stopped") }
-    guard let oauth2 else {
+    guard let oauth2 = configuration.oauth2 else {
       transfer = client.start(request, handler: handler, progress: context.progress)
       return
     }

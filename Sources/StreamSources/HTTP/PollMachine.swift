@@ -172,6 +172,9 @@ struct PollMachine: TransferMachine, RunMachine {
     if case .fetching(let since) = phase { phase = .idle(due: since) }
   }
 
+  mutating func halt() { (phase, failures) = (.halted, failures + 1) }
+  var isHalted: Bool { if case .halted = phase { true } else { false } }
+
   /// The fetch has not begun, for this reason.
   /// - Returns: the report for the operator.
   mutating func waits(_ reason: String) -> SourceReport {

@@ -131,6 +131,10 @@ final class PauseBook {
   private var ends: [String: Int]
 
   private static let least = Duration.seconds(10)
+  /// The name of a source whose last request is not repeated begins with this. Its time never comes, and is the request's digest.
+  private static let halted = "halted "
+  /// The most names. A source above it begins again after a restart.
+  private static let mostNames = 1 << 14
 
   init(_ store: PauseStore? = nil) {
     self.store = store
@@ -152,10 +156,26 @@ final class PauseBook {
     if ends != former { store?.save(ends) }
   }
 
+  /// Whether the last request of a source is not repeated, because the upstream may have acted on it.
+  func isHalted(_ source: String, _ request: BodyDigest) -> Bool {
+    ends[Self.halted + source] == Self.time(of: request)
+  }
+
+  /// Notes whether the last request of a source is not repeated.
+  func setHalted(_ isHalted: Bool, _ source: String, _ request: BodyDigest) {
+    var new = ends
+    new[Self.halted + source] = isHalted && ends.count < Self.mostNames ? Self.time(of: request) : nil
+    replace(with: new)
+  }
+
+  private static func time(of request: BodyDigest) -> Int { Int(request.value >> 2) | 1 << 62 }
+
   /// Ends all pauses.
-  func clear() {
-    guard !ends.isEmpty else { return }
-    ends = [:]
+  func clear() { replace(with: ends.filter { $0.key.hasPrefix(Self.halted) }) }
+
+  private func replace(with new: [String: Int]) {
+    guard new != ends else { return }
+    ends = new
     store?.save(ends)
   }
 }

@@ -1,12 +1,13 @@
 import Events
 
-/// A request that is made once, with a body that comes when it may be sent. Its response is the whole stream, which ends with it.
+/// A request that is made once, with a body that comes when it is to be sent. Its response is the whole stream, which ends with it.
 ///
 /// Nothing is repeated, whatever the failure is: only who has made the request knows whether it may be made again.
 public struct SingleRequest: Sendable {
-  /// Calls its argument once, on any thread: with the body when the request may be sent, or with nil if it is not sent. The
-  /// stream ends then.
-  public typealias Turn = @Sendable (_ begin: @escaping @Sendable (HTTPBody?) -> Void) -> Void
+  /// With true the request begins, and may wait for its token and its host. With false the stream ends.
+  public typealias Begin = @Sendable (Bool) -> Void
+  /// With the body the request is sent. With nil the stream ends.
+  public typealias Send = @Sendable (HTTPBody?) -> Void
 
   /// A response that is not the stream.
   public struct Refusal: Sendable, Equatable {
@@ -23,8 +24,11 @@ public struct SingleRequest: Sendable {
     }
   }
 
-  /// Asks for the turn of the request. Called once for each subscription, on the source thread.
-  public var turn: Turn
+  /// Asks for the turn of the request, on the source thread. Calls its argument once, on any thread.
+  public var turn: @Sendable (@escaping Begin) -> Void
+  /// Asks for the body, once, when the request is to be sent at once, on the source thread. Calls its argument once, on any
+  /// thread.
+  public var body: @Sendable (@escaping Send) -> Void
   /// Called before the stream ends, on the source thread.
   ///
   /// - Parameters:
@@ -38,10 +42,11 @@ public struct SingleRequest: Sendable {
 
   /// Creates one with the type of JSON.
   public init(
-    secrets: [String] = [], turn: @escaping Turn,
+    secrets: [String] = [], turn: @escaping @Sendable (@escaping Begin) -> Void,
+    body: @escaping @Sendable (@escaping Send) -> Void,
     ended: @escaping @Sendable (_ failure: String?, _ refusal: Refusal?) -> Void
   ) {
-    (self.secrets, self.turn, self.ended) = (secrets, turn, ended)
+    (self.secrets, self.turn, self.body, self.ended) = (secrets, turn, body, ended)
   }
 }
 

@@ -17,6 +17,9 @@ import StreamRuntime
     /// The transfer has waited for a place for more than a moment, for this reason. Called again when the reason
     /// changes.
     func transferWaits(_ reason: String)
+    /// The turn of the transfer has come.
+    /// - Returns: false: it keeps its place, and the handler calls `begin` later.
+    func transferMayBegin(_ transfer: Transfer) -> Bool
     /// The head of the final response.
     func transferReceived(_ head: UpstreamResponse) -> Plan
     /// The next piece of the body, decompressed. Only after `.take`.
@@ -156,6 +159,9 @@ import StreamRuntime
     }
   }
 
+  /// Sets the body before the transfer begins.
+  func setBody(_ body: HTTPBody) { request.body = body }
+
   // MARK: For the client
 
   /// Queues for the next hop; a hop to the same host keeps its place.
@@ -183,7 +189,9 @@ import StreamRuntime
       hasBegun = true
       began = hopBegan
       progress(.attempted)
+      if handler?.transferMayBegin(self) == false { return }
     }
+    guard handler != nil else { return }
     guard let client, let easy = unsafe easy ?? curl_easy_init() else { return fail(SourceFailure("out of memory")) }
     unsafe self.easy = unsafe easy
     guard unsafe configure(easy), unsafe client.add(easy, self) else { return fail(SourceFailure("out of memory")) }
@@ -584,5 +592,6 @@ import StreamRuntime
 }
 
 extension Transfer.Handler {
+  func transferMayBegin(_ transfer: Transfer) -> Bool { true }
   func transferSends(into room: UnsafeMutableRawBufferPointer) -> Int { 0 }
 }

@@ -8,15 +8,13 @@ import TaggedFields
 /// A file has what a process after a kill must know: the request, until it is made, and that it was made. The queue of the files
 /// waits for the disk; nothing else here does, except for `store`.
 final class Answers: Sendable {
-  /// Calls its argument with the body when the request may be made; with nil if it is not made.
-  typealias Begin = @Sendable (HTTPBody?) -> Void
-
   private struct State {
     var machine = AnswerMachine()
     /// Without their bodies.
     var records: [String: AnswerRecord] = [:]
-    /// What waits for the turn of each request.
-    var begins: [String: Begin] = [:]
+    /// What waits for the turn of each request, and for its body.
+    var turns: [String: SingleRequest.Begin] = [:]
+    var sendings: [String: SingleRequest.Send] = [:]
     var refusals: [String: SingleRequest.Refusal] = [:]
     var nextNumber: UInt64 = 0
     /// Whether requests are made again of which it is not known whether the upstream has them.
@@ -32,12 +30,13 @@ final class Answers: Sendable {
   /// - Parameter files: of the state directory.
   init(_ files: StateFiles) {
     self.files = files.folder(Self.folder)
-    let records = self.files.contents.compactMap { name, bytes -> AnswerRecord? in
-      let record = try? RecordFields.read(AnswerRecord.self, from: bytes[...])
-      return record.map { AnswerRecord.file(of: $0.name) == name } == true ? record : nil
-    }
     state.withLock { state in
-      for var record in records {
+      // One after the other: together, the bodies need not fit into memory.
+      for name in self.files.names {
+        guard let bytes = self.files.content(of: name),
+          var record = try? RecordFields.read(AnswerRecord.self, from: bytes[...]),
+          AnswerRecord.file(of: record.name) == name
+        else { continue }
         record.body = []
         state.nextNumber = max(state.nextNumber, record.number + 1)
         state.records[record.name] = record
@@ -60,7 +59,7 @@ final class Answers: Sendable {
 
   /// Whether a stream may get another source: it is no answer, or its request has not been made.
   func mayRenew(_ name: String) -> Bool {
-    state.withLock { [nil, .waiting].contains($0.machine.phase(of: name)) }
+    state.withLock { [nil, .waiting, .ready].contains($0.machine.phase(of: name)) }
   }
 
   /// Sets the limits of templates, and which of them repeat requests.
@@ -119,7 +118,7 @@ final class Answers: Sendable {
       guard state.records[name]?.digest == digest else { return .other }
       switch state.machine.phase(of: name) {
       case .closing(failure: .some), .ended(failure: .some), nil: return .again
-      case .waiting, .marking, .answering, .closing, .ended: return .same
+      case .waiting, .ready, .marking, .answering, .closing, .ended: return .same
       }
     }
   }
@@ -128,7 +127,7 @@ final class Answers: Sendable {
   func remove(_ names: [String]) {
     perform { state in
       let known = names.filter { state.records.removeValue(forKey: $0) != nil }
-      for name in known { (state.begins[name], state.refusals[name]) = (nil, nil) }
+      for name in known { (state.turns[name], state.sendings[name], state.refusals[name]) = (nil, nil, nil) }
       files.remove(known.map { AnswerRecord.file(of: $0) })
       return known.flatMap { state.machine.remove($0) }
     }
@@ -136,18 +135,29 @@ final class Answers: Sendable {
 
   // MARK: Answers
 
-  /// The request of a stream, for its source.
+  /// The request of a stream, for its source. A source that has not noticed its end has no part in a later request of that name.
   func single(of name: String) -> SingleRequest {
-    SingleRequest(
+    let number = state.withLock { $0.records[name]?.number }
+    return SingleRequest(
       turn: { [self] begin in
-        perform { state in
-          state.begins[name] = begin
+        let isGone = perform { state in
+          guard state.records[name]?.number == number else { return nil }
+          state.turns[name] = begin
           return state.machine.ask(name)
         }
+        if isGone { begin(false) }
+      },
+      body: { [self] send in
+        let isGone = perform { state in
+          guard state.records[name]?.number == number else { return nil }
+          state.sendings[name] = send
+          return state.machine.send(name)
+        }
+        if isGone { send(nil) }
       },
       ended: { [self] failure, refusal in
         perform { state in
-          guard !state.isEnding else { return [] }
+          guard !state.isEnding, state.records[name]?.number == number else { return nil }
           state.refusals[name] = refusal
           return state.machine.answered(name, failure: failure)
         }
@@ -165,10 +175,14 @@ final class Answers: Sendable {
         }
         return failure
       case .closing, .ended: return nil
-      case .waiting, .marking, .answering, nil: return StreamFailure("the request has ended without an answer")
+      case .waiting, .ready, .marking, .answering, nil:
+        return StreamFailure("the request has ended without an answer")
       }
     }
   }
+
+  /// The log of an answer waits for a reader, or goes on.
+  func note(_ name: String, waits: Bool) { perform { $0.machine.note(name, waits: waits) } }
 
   /// The log has all events of an answer.
   func ended(_ name: String, lastID: UInt64) {
@@ -188,7 +202,7 @@ final class Answers: Sendable {
       state.records.keys.filter { name in
         switch state.machine.phase(of: name) {
         case .answering, .closing: true
-        case .waiting, .marking, .ended, nil: false
+        case .waiting, .ready, .marking, .ended, nil: false
         }
       }.map { .store($0) }
     }
@@ -197,19 +211,27 @@ final class Answers: Sendable {
 
   // MARK: Performing
 
-  private func perform(_ body: (inout State) -> [AnswerMachine.Action]) {
-    var begins: [Begin] = []
-    state.withLock { state in
-      for action in body(&state) {
+  /// - Parameter body: returns nil if there is no such request any more.
+  /// - Returns: whether there is none.
+  @discardableResult private func perform(_ body: (inout State) -> [AnswerMachine.Action]?) -> Bool {
+    var calls: [@Sendable () -> Void] = []
+    let isGone = state.withLock { state in
+      guard let actions = body(&state) else { return true }
+      for action in actions {
         switch action {
+        case .begin(let name): if let begin = state.turns.removeValue(forKey: name) { calls.append { begin(true) } }
         case .mark(let name): mark(name, in: &state)
         case .send: break  // the queue of the files has the body
-        case .end(let name): if let begin = state.begins.removeValue(forKey: name) { begins.append(begin) }
+        case .end(let name):
+          if let begin = state.turns.removeValue(forKey: name) { calls.append { begin(false) } }
+          if let send = state.sendings.removeValue(forKey: name) { calls.append { send(nil) } }
         case .store(let name): store(name, in: &state)
         }
       }
+      return false
     }
-    for begin in begins { begin(nil) }
+    for call in calls { call() }
+    return isGone
   }
 
   /// Stores that the upstream may have a request, then lets it have it.
@@ -233,15 +255,15 @@ final class Answers: Sendable {
   }
 
   private func marked(_ name: String, _ body: HTTPBody?, _ failure: String?) {
-    var begin: Begin?
+    var send: SingleRequest.Send?
     perform { state in
       let actions = state.machine.marked(name, failure: failure)
       guard actions == [.send(name)] else { return actions }
       state.records[name]?.step = .sent
-      begin = state.begins.removeValue(forKey: name)
+      send = state.sendings.removeValue(forKey: name)
       return []
     }
-    begin?(body)
+    send?(body)
   }
 
   /// Stores the present step. The body of a request stays in its file while it may be made again.
@@ -252,7 +274,7 @@ final class Answers: Sendable {
     case .closing(let failure?): (record.step, record.failure) = (.failed, failure)
     // The stream may lack the last events of an answer that is complete.
     case .answering, .closing: record.step = .cutOff
-    case .waiting, .marking, nil: return
+    case .waiting, .ready, .marking, nil: return
     }
     state.records[name] = record
     let keepsBody = record.step == .cutOff

@@ -1,7 +1,7 @@
 """A language model, as an upstream of requests: answers a POST word by word, as server-sent events, and counts.
 
 /model/KEY?words=5&pause=0.01&hold=3: an answer of so many words, with a pause before each, that waits behind the third one until
-/release/KEY. Each word names the request's body, and its number. `status=429` answers with an error that repeats the credentials, and
+/release/KEY; with hold=0 before the head. Each word names the request's body, and its number. `status=429` answers with an error that repeats the credentials, and
 `cut=2` breaks off behind the second word. A body that is JSON without `"stream": true` gets the whole answer as JSON.
 /modelled/KEY tells the requests by body, how many answers were complete, and how many were left by their reader.
 """
@@ -42,6 +42,8 @@ def answer(handler, key, query, released):
         whole = chunk(0, None) | {"object": "chat.completion"}
         whole["choices"] = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}]
         return handler.answer(200, json.dumps(whole).encode(), Content_Type="application/json")
+    if query.get("hold") == "0":
+        released.wait()
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
     handler.send_header("Transfer-Encoding", "chunked")
