@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import urllib.parse
+import urllib.request
 
 import websockets
 from daemon import expect
@@ -101,6 +102,22 @@ def served():
         server.shutdown()
 
 
+@contextlib.contextmanager
+def upstreams():
+    """Yields a function that asks the upstreams of Tests/TestSupport, and has their URL."""
+    script = PROJECT / "Tests" / "TestSupport" / "Server" / "server.py"
+    with subprocess.Popen([sys.executable, "-B", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        def ask(path):
+            with urllib.request.urlopen(ask.url + path, timeout=30) as response:
+                return json.loads(response.read() or b"null")
+
+        try:
+            ask.url = f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}"
+            yield ask
+        finally:
+            process.stdin.close()
+
+
 def start(daemon, streams, **options):
     """A user with a service has its group; this machine may not."""
     daemon.stop()
@@ -127,9 +144,9 @@ async def recipe_of_cookies_works(daemon):
 
 async def recipe_of_answers_works(daemon):
     """the recipes for answers of language models work: several readers, one that comes back, and the package openai as it is"""
-    with served() as local:
+    with served() as local, upstreams() as ask:
         [answers, thoughts] = blocks("The answer of a language model", "toml")
-        [asked, called] = blocks("The answer of a language model", "sh")
+        [asked, left, called] = blocks("The answer of a language model", "sh")
         [library] = blocks("The answer of a language model", "python")
         start(daemon, local(answers + thoughts), credentials={"model": "key"})
         (daemon.folder / "question.json").write_text('{"stream":true}')
@@ -156,6 +173,70 @@ async def recipe_of_answers_works(daemon):
         expect(printed == "Hello", f"openai has read {printed}")
         # The first request comes with the first subscriber.
         expect(await values(daemon, "thoughts", 2) == wanted, "the thoughts are others")
+        # Another model, whose answer does not end by itself.
+        model = re.sub(r'(?m)^url = .*$', f'url = "{ask.url}/model/m?words=1000000&pause=0.01"', answers)
+        start(daemon, model, credentials={"model": "key"})
+        await run("bash", "-euo", "pipefail", "-c", left)
+        read = [json.loads(line) for name in ("begin", "rest") for line in (daemon.folder / name).read_text().splitlines()]
+        expect([event["data"]["number"] for event in read] == [1, 2, 3, 4, 5], f"a reader that came back has read {read}")
+        while ask("/modelled/m")["left"] == 0:
+            await asyncio.sleep(0.01)
+        expect(sum(ask("/modelled/m")["requests"].values()) == 1, "the request was made twice")
+
+
+async def recipe_of_telegram_works(daemon):
+    """the recipe for a bot of Telegram has each message once, and is its only reader"""
+    with upstreams() as ask:
+        [messages] = blocks("Messages to a bot of Telegram", "toml")
+        url = f"{ask.url}/telegram/t/getUpdates?total=10"
+        start(daemon, messages.replace('"1s"', '"10ms"'), credentials={"telegram": url})
+        for _ in range(2):
+            read = await values(daemon, "messages", 10, "from=-1h")
+            expect([update["message"]["number"] for update in read] == list(range(1, 11)), f"the messages are {read}")
+        told = ask("/told/t")
+        expect((told["twice"], told["refused"]) == (0, 0), f"Telegram has seen {told}")
+
+
+async def recipe_of_github_works(daemon):
+    """the recipe for events of GitHub has their pages, and asks when it may"""
+    with upstreams() as ask:
+        [activity] = blocks("Events of GitHub", "toml")
+        url = f"{ask.url}/github/g?list=1&interval=0.1&limit=1000"
+        expect("https://api.github.com/repos/swiftlang/swift/events" in activity, "the URL is another one")
+        activity = activity.replace("https://api.github.com/repos/swiftlang/swift/events", url).replace('"1m"', '"10ms"')
+        start(daemon, activity, credentials={"github": "secret"})
+        pages = await values(daemon, "activity", 3, "from=-1h")
+        expect([page[0] for page in pages] == [{"id": str(n), "type": "PushEvent", "login": "octocat"} for n in range(3)], f"{pages}")
+        listened = ask("/listened/g")
+        expect((listened["early"], listened["over"]) == (0, 0), f"GitHub was asked too often: {listened}")
+
+
+async def recipe_of_graphql_works(daemon):
+    """the recipe for a query of GraphQL has each order once, page by page"""
+    with upstreams() as ask:
+        [orders] = blocks("A query of GraphQL", "toml")
+        expect("https://shop.example.org/graphql" in orders, "the URL is another one")
+        start(daemon, orders.replace("https://shop.example.org/graphql", f"{ask.url}/graphql/o?total=20"),
+              credentials={"shop": "secret"})
+        # All of them by one tick: it is half a minute to the next one.
+        expect(await values(daemon, "orders", 20, "from=-1h") == list(range(1, 21)), "the orders are others")
+        positions = ask("/told/o")["positions"]
+        expect(positions[:8] == ["", "c3", "c6", "c9", "c12", "c15", "c18", "c20"][:len(positions)], f"{positions}")
+
+
+async def recipe_of_oauth2_works(daemon):
+    """the recipe for an API with OAuth2 gets a token, and another one before it expires"""
+    with upstreams() as ask:
+        [balance] = blocks("An API with OAuth2", "toml")
+        for url, path in (("https://api.example.org/v1/balance", "/guarded/b"), ("https://id.example.org/token", "/token/b?lifetime=1")):
+            expect(url in balance, f"{url} is not in the recipe")
+            balance = balance.replace(url, ask.url + path)
+        balance = balance.replace('client_id = "streamd"', 'client_id = "me"').replace('"10s"', '"50ms"').replace('"10m"', '"100ms"')
+        start(daemon, balance, credentials={"orders": "s3cret/+&"})
+        expect(len(await values(daemon, "balance", 30, "from=-1h")) == 30, "no balance")
+        granted = ask("/granted/b")
+        expect(granted["refused"] == 0 and granted["requests"] >= 2 and len(granted["uses"]) >= 2, f"{granted}")
+        expect(granted["last"]["scope"] == "read", f"{granted}")
 
 
 async def recipe_of_home_assistant_works(daemon):
@@ -427,6 +508,7 @@ async def recipe_of_a_conversation_works(daemon):
 
 CHECKS = [
     recipe_of_cookies_works, recipe_of_answers_works, recipe_of_home_assistant_works, recipe_of_prometheus_works,
+    recipe_of_telegram_works, recipe_of_github_works, recipe_of_graphql_works, recipe_of_oauth2_works,
     recipe_of_nginx_works, recipe_of_an_exchange_works, recipe_of_names_works,
     recipe_of_a_conversation_works,
 ]

@@ -1,7 +1,7 @@
 """Upstreams that say when they want to be asked again, and notice who does not listen.
 
 /github/KEY?interval=1&limit=3&window=2: a feed with ETag, another page every second request, X-Poll-Interval, and X-RateLimit-Remaining
-and -Reset for each credential. /listened/KEY tells the number of requests, of those before the interval was over (but for a
+and -Reset for each credential. With list=1 a page is a list of events, the newest first. /listened/KEY tells the number of requests, of those before the interval was over (but for a
 millisecond), and of those above the limit.
 """
 import collections
@@ -43,7 +43,9 @@ def github(handler, key, number, query):
     if handler.headers.get("If-None-Match") == tag:
         handler.answer(304, **fields)
     else:
-        handler.answer(200, b"%d\n" % (number // 2), **fields)
+        numbers = range(number // 2, max(-1, number // 2 - 30), -1)
+        events = [{"id": str(n), "type": "PushEvent", "actor": {"login": "octocat"}} for n in numbers]
+        handler.answer(200, json.dumps(events).encode() if "list" in query else b"%d\n" % (number // 2), **fields)
 
 
 def tell(handler, key, number, query):
