@@ -216,6 +216,25 @@ static void command(int (*give)(sdm *, sdm_command **, const char *)) {
   sdm_command_unref(k);
 }
 
+static void ask(void) {
+  sdm *connection = handle_of("connection")->connection;
+  sdm_command *k = NULL;
+  const word *data = find("data");
+  int result = sdm_request_stream(connection, &k, text("stream", ""), data ? data->value : "", data ? data->size : 0);
+  if (result == 0) result = sdm_command_wait(k, number("wait") * 1000);
+  const char *name = result == 1 ? sdm_command_stream(k) : NULL;
+  if (name) {
+    printf("made data=");
+    print_encoded(name, strlen(name));
+    puts("");
+  } else if (result == 0) {
+    puts("nothing");
+  } else {
+    print_result(result, connection);
+  }
+  sdm_command_unref(k);
+}
+
 static void make(void) { command(sdm_make); }
 
 static void forget(void) { command(sdm_forget); }
@@ -267,11 +286,11 @@ int main(void) {
     void (*run)(void);
   } commands[] = {
     {"connect", connect_to}, {"subscribe", subscribe}, {"map", map}, {"request", request}, {"next", next}, {"get", get}, {"publisher", make_publisher},
-    {"publish", publish}, {"finish", finish}, {"confirmed", confirmed}, {"make", make}, {"forget", forget}, {"close", close_handle},
+    {"publish", publish}, {"finish", finish}, {"confirmed", confirmed}, {"make", make}, {"forget", forget}, {"ask", ask}, {"close", close_handle},
   };
   char *line = NULL;
   size_t room = 0;
-  puts("conformance 1 request last confirmed keepalive map token reasons commands");
+  puts("conformance 1 request last confirmed keepalive map token reasons commands answers");
   fflush(stdout);
   while (getline(&line, &room, stdin) > 0) {
     const char *verb = parse(line);

@@ -118,6 +118,11 @@ class Sender {
   }
 }
 
+function give(verb) {
+  return ({ connection, stream, wait }) =>
+    within(objects.get(String(connection))[verb](String(stream)).then(() => "ok"), Number(wait));
+}
+
 const commands = {
   async connect({ connection, address, token }) {
     objects.set(String(connection), await streamd.connect({ socket: String(address), token, keepalive: 300 }));
@@ -154,12 +159,12 @@ const commands = {
     return confirmed === null ? "nothing" : `number number=${confirmed}`;
   },
 
-  async make({ connection, stream, wait }) {
-    return within(objects.get(String(connection)).make(String(stream)).then(() => "ok"), Number(wait));
-  },
+  make: give("make"),
+  forget: give("forget"),
 
-  async forget({ connection, stream, wait }) {
-    return within(objects.get(String(connection)).forget(String(stream)).then(() => "ok"), Number(wait));
+  async ask({ connection, stream, data, wait }) {
+    const made = objects.get(String(connection)).request(String(stream), data);
+    return within(made.then((name) => `made data=${encoded(name)}`), Number(wait));
   },
 
   async close(words) {
@@ -181,7 +186,7 @@ async function answer(line) {
   }
 }
 
-process.stdout.write("conformance 1 last confirmed keepalive token reasons commands\n");
+process.stdout.write("conformance 1 last confirmed keepalive token reasons commands answers\n");
 for await (const line of createInterface({ input: process.stdin })) {
   if (line === "quit") {
     process.stdout.write("ok\n");

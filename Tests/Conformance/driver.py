@@ -98,6 +98,10 @@ class Driver:
         self.objects[words["connection"]].forget(words["stream"].decode(), timeout=int(words["wait"]) / 1000)
         return "ok"
 
+    def ask(self, words):
+        connection, wait = self.objects[words["connection"]], int(words["wait"]) / 1000
+        return f"made data={encoded(connection.request(words['stream'].decode(), words['data'], timeout=wait).encode())}"
+
     def publisher(self, words):
         self.objects[words["publisher"]] = self.objects[words["connection"]].publisher(words["stream"].decode(), name=words.get("name"))
         return "ok"
@@ -131,7 +135,7 @@ class Driver:
 
 def main():
     driver = Driver()
-    print("conformance 1 last confirmed keepalive map token reasons commands", flush=True)
+    print("conformance 1 last confirmed keepalive map token reasons commands answers", flush=True)
     for line in sys.stdin:
         if line.strip() == "quit":
             print("ok", flush=True)

@@ -4,7 +4,7 @@ from daemon import expect
 from proxy import REQUEST_STREAM
 from trial import ALL, PATIENCE_MILLISECONDS, check, must_be, numbers
 
-NO_STREAM, NO_EFFECT, TOO_MANY_STREAMS = 1, 8, 47
+NO_STREAM, NO_EFFECT, TOO_MANY_STREAMS, OTHER_REQUEST = 1, 8, 47, 48
 
 
 def refused(reply, kind, reason, trial):
@@ -125,3 +125,25 @@ def refused_commands(trial):
 def command_without_access(trial):
     """a client without the right makes no stream by a command"""
     trial.give("make", "closed/a", trial.connect()).must_fail("access-denied")
+
+
+@check("answers")
+def request_is_an_answer(trial):
+    """a request has the name of its answer, the same for the same request, and its failure is that of the answer"""
+    connection = trial.connect()
+    for _ in range(2):
+        expect(trial.request("answers/a", "hello", connection).must_be("made").data == b"answers/a", "another name")
+    names = {trial.request("answers", "hello", connection).must_be("made").data for _ in range(2)}
+    expect(len(names) == 2 and all(name.startswith(b"answers/") and len(name) == 34 for name in names), f"the names are {names}")
+    trial.subscribe("answers/a", connection).must_end("source-failed")
+
+
+@check("answers")
+def request_of_others(trial):
+    """a name that has another request, no template and no right are refused, and the connection goes on"""
+    connection = trial.connect()
+    trial.request("answers/a", "hello", connection).must_be("made")
+    refused(trial.request("answers/a", "other", connection), "not-supported", OTHER_REQUEST, trial)
+    refused(trial.request("nothing/a", "hello", connection), "not-found", NO_STREAM, trial)
+    trial.request("unasked/a", "hello", connection).must_fail("access-denied")
+    trial.request("answers/b", "hello", connection).must_be("made")

@@ -78,6 +78,18 @@ publish = true
 publish = true
 streams = 1
 
+[streams."answers/{{id}}"]
+http = {{ url = "http://127.0.0.1:1/", method = "POST", stream = "sse", body = "request" }}
+write = ["*"]
+read = ["owner"]
+replay = "all"
+overflow = "block"
+
+[streams."unasked/{{id}}"]
+http = {{ url = "http://127.0.0.1:1/", method = "POST", stream = "sse", body = "request" }}
+write = ["uid:{stranger}"]
+read = ["owner"]
+
 [streams."closed/{{x}}"]
 publish = true
 read = ["uid:{stranger}"]
@@ -434,6 +446,10 @@ class Trial:
     def give(self, verb, stream, connection):
         """Makes or forgets a stream of a template."""
         return self.driver.ask(verb, connection=connection, stream=stream, wait=str(PATIENCE_MILLISECONDS))
+
+    def request(self, stream, data, connection):
+        """Asks the upstream of a template."""
+        return self.driver.ask("ask", connection=connection, stream=stream, data=data, wait=str(PATIENCE_MILLISECONDS))
 
     def begin_get(self, stream, connection, wait=PATIENCE_MILLISECONDS):
         self.driver.send("get", connection=connection, stream=stream, wait=str(wait))

@@ -215,7 +215,7 @@ final class Driver {
       readers[command.text("subscription")]?.request(count == "unlimited" ? .unlimited : .max(Int(count) ?? 0))
     case "next": return described(readers[command.text("subscription")]?.next(within: command.number("wait")))
     case "get": return get(command)
-    case "make", "forget": return give(command)
+    case "make", "forget", "ask": return give(command)
     case "publisher": makeSender(command)
     case "publish": senders[command.text("publisher")]?.publish(command.bytes("data"))
     case "finish":
@@ -270,21 +270,26 @@ final class Driver {
 
   private func give(_ command: Command) -> String {
     guard let connection = connections[command.text("connection")] else { return "ok" }
-    let (makes, stream, outcome) = (command.verb == "make", command.text("stream"), Inbox<StreamError?>())
+    let (verb, stream, data) = (command.verb, command.text("stream"), command.bytes("data"))
+    let outcome = Inbox<Result<String, StreamError>>()
     let task = Task {
       do throws(StreamError) {
-        if makes { try await connection.make(stream) } else { try await connection.forget(stream) }
-        outcome.put(nil)
+        switch verb {
+        case "make": try await connection.make(stream)
+        case "forget": try await connection.forget(stream)
+        default: return outcome.put(.success("made data=\(encoded(try await connection.request(stream, data).utf8))"))
+        }
+        outcome.put(.success("ok"))
       } catch {
-        outcome.put(error)
+        outcome.put(.failure(error))
       }
     }
     switch outcome.take(within: command.number("wait")) {
     case nil:
       task.cancel()
       return "nothing"
-    case .some(nil): return "ok"
-    case .some(let error?): return failure("error", error)
+    case .success(let reply): return reply
+    case .failure(let error): return failure("error", error)
     }
   }
 
@@ -301,7 +306,7 @@ func send(_ line: String) {
   fflush(nil)
 }
 
-send("conformance 1 request last first keepalive map token reasons commands")
+send("conformance 1 request last first keepalive map token reasons commands answers")
 let driver = Driver()
 while let line = readLine(), line != "quit" {
   do {
