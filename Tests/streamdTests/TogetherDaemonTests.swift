@@ -155,6 +155,21 @@ import Testing
     #expect(await daemon.stop() == 0)
   }
 
+  @Test func aProgramThatFailsIsInTheJournalAndStopsNothing() async throws {
+    let daemon = try await DaemonProcess(
+      quotes(every: "50ms").replacing(
+        "\".symbol\" }", with: "'if .symbol == \"A\" then error(\"no\") else .symbol end' }"))
+    let connections = try Connections(to: daemon.socket)
+    let subscribers = connections.subscribe(to: ["price/A"])
+    let events = try await connections.events(3, of: ["price/b.C_d-1"])
+    #expect(events["price/b.C_d-1"]?.allSatisfy { $0.contains("b.C_d-1") } == true)
+    #expect(try await daemon.logs("route or each fails: key: no"))
+    #expect(try await eventually { try await row("price/A", on: connections.all[0]).contains("no part for A") })
+    subscribers.forEach { $0.cancel() }
+    connections.close()
+    #expect(await daemon.stop() == 0)
+  }
+
   @Test func anAnswerWithManyPartsIsTakenApart() async throws {
     let daemon = try await DaemonProcess(quotes(query: "&many=100000", every: "100ms"))
     let connections = try Connections(to: daemon.socket)

@@ -273,6 +273,7 @@ extension Configuration.HTTP {
   var fleetKind: FleetMachine.Stream.Kind { if case .poll = fetching { .poll } else { .continuous } }
   var splitsTexts: Bool { split == .json }
   var isTogether: Bool { together != nil }
+  var countsMissed: Bool { together != nil }
   var isJSON: Bool { together != nil }
   var eventLimit: (key: String, bytes: Int)? {
     together == nil ? maxBodyBytes.map { ("http.max_body", $0) } : nil

@@ -163,6 +163,7 @@ extension Configuration.WebSocket {
   var descriptorCount: Int { answers.isEmpty && !messages.contains { $0.after != nil } ? 6 : 10 }
   var splitsTexts: Bool { http.split == .json }
   var isTogether: Bool { together != nil }
+  var countsMissed: Bool { together != nil }
   var isJSON: Bool { together != nil }
   var eventLimit: (key: String, bytes: Int)? { http.maxBodyBytes.map { ("websocket.max_body", $0) } }
   var programs: [(key: String, program: String)] { answers.map { ("answer", $0.with) } }
