@@ -418,7 +418,7 @@ import Testing
     loop.runOneTurn()
     let saved = Locked<SavedConnections?>(nil)
     server.save { connections in saved.withLock { $0 = connections } }
-    for _ in 0..<3 { loop.runOneTurn() }
+    while saved.withLock({ $0 == nil }) { loop.runOneTurn() }
     let connections = try #require(saved.withLock { $0 })
     #expect(connections.connections[0].input.count > 0)
     let next = try ServerHarness(ServerLimits(workers: 1), restores: true)
