@@ -41,6 +41,20 @@ struct PatternIndex {
   }
 }
 
+/// A list of streams that readers share: to take one from it changes no array, which would copy it.
+struct PresentStreams {
+  private let streams: [ServedStream]
+  private var left: Int
+
+  init(_ streams: [ServedStream]) { (self.streams, left) = (streams, streams.count) }
+
+  mutating func next() -> ServedStream? {
+    guard left > 0 else { return nil }
+    left -= 1
+    return streams[left]
+  }
+}
+
 // The streams that come to a loop, and the members that leave it.
 
 extension Worker {
@@ -52,17 +66,17 @@ extension Worker {
 
   /// Lists a reader, for streams that come from now on.
   /// - Returns: the present streams. Some may be gone, or come again as later ones.
-  func watch(for reader: PatternReader) -> [ArraySlice<ServedStream>] {
+  func watch(for reader: PatternReader) -> [PresentStreams] {
     loop.assertOnLoop()
     patterns.insert(reader)
-    if let present { return [present[...], recent[...]] }
+    if let present { return [PresentStreams(present), PresentStreams(recent)] }
     let all = streams.watch(by: self) { [weak self] in
       guard let self else { return }
       loop.execute { [weak self] in self?.takeArrivals() }
     }
     present = all
     _ = loop.schedule(after: Self.listTime) { [weak self] in self?.dropList() }
-    return [all[...]]
+    return [PresentStreams(all)]
   }
 
   private func dropList() { (present, recent) = (nil, []) }

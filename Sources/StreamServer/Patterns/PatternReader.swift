@@ -25,7 +25,7 @@ final class PatternReader {
   private(set) var demand: Subscribers.Demand
   private(set) var members: [ObjectIdentifier: StreamSubscription] = [:]
   /// The streams that there were at the beginning, and that were not looked at.
-  private var present: [ArraySlice<ServedStream>] = []
+  private var present: [PresentStreams] = []
   /// Later ones, and where they begin.
   private var later = Fifo<(stream: ServedStream, position: UInt64)>()
   private var parked = Fifo<StreamSubscription>()
@@ -74,7 +74,7 @@ final class PatternReader {
   /// The next of the streams that there were at the beginning.
   private func popPresent() -> ServedStream? {
     while let last = present.indices.last {
-      if let stream = present[last].popLast() { return stream }
+      if let stream = present[last].next() { return stream }
       present.removeLast()
     }
     return nil
