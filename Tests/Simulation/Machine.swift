@@ -59,12 +59,12 @@ final class Machine {
     var limits = ServerLimits(
       workers: world.limits.workers, connections: world.limits.connections,
       connectionsPerUser: world.limits.perUser, requestsPerConnection: 16,
-      requestsPerUser: world.templates.isEmpty ? 64 : 500,
+      requestsPerUser: world.hasTemplates ? 500 : 64,
       requestBytes: 64 << 10, inputBytes: Self.inputBytes, inputBytesPerUser: Self.inputBytes / 2)
     limits.neighbours = 1
     server = try StreamServer(
       limits: limits, restores: true, version: "1",
-      wantsDetails: { [hasTemplates = !world.templates.isEmpty] in hasTemplates },
+      wantsDetails: { [hasTemplates = world.hasTemplates] in hasTemplates },
       report: { [journal = journal!, unowned self] in
         if case .clientActs = $0 { return }
         if case .clientCutOff = $0 { Report.shared.count("clients cut off") }
@@ -72,7 +72,7 @@ final class Machine {
         journal.write(Journal.Entry($0))
       })
     try server.start()
-    if world.profile.hasOrigin || !world.derivedStreams.isEmpty || !world.templates.isEmpty {
+    if world.profile.hasOrigin || !world.derivedStreams.isEmpty || world.hasTemplates {
       let thread = try SourceThread(transfersPerHost: 2)
       try thread.start()
       sources = thread
@@ -110,10 +110,10 @@ final class Machine {
 
   private func beginTemplates(former: [(name: String, maker: StreamOwner?)]) throws {
     defer { isStarting = false }
-    guard !world.templates.isEmpty, let sources else { return }
+    guard world.hasTemplates, let sources else { return }
     let running = RunningStreams(server, sources, journal, logs)
     self.running = running
-    try running.begin(world.templates.configuration, former: former)
+    try running.begin(world.configuration(of: world.templates), former: former)
     if let memory = world.profile.memory { logs.smallLogs.setLimit(memory) }
   }
 
@@ -122,13 +122,13 @@ final class Machine {
     guard sim_is_dead() == 0 else { return }
     switch report {
     case .made(let name):
-      guard let stream = server.streams[name] else { return }
+      guard let stream = server.streams[name], !name.hasPrefix("q/") else { return }
       audit(stream)
       let owner = server.templates.match(name)?.template.owner(of: name)
       if case .uid(let user)? = owner { world.noteMade(name, by: user) } else { world.noteMade(name, by: nil) }
     case .forgotten(let name):
       auditors.removeValue(forKey: name)?.end()
-      world.noteForgotten(name)
+      if !name.hasPrefix("q/") { world.noteForgotten(name) }
     case .full: break
     }
   }
@@ -301,7 +301,8 @@ final class Machine {
   private func reloadTemplates(from former: [TemplateSpecification], to new: [TemplateSpecification]) {
     guard let running else { return }
     do {
-      try running.apply(ConfigurationDifference(from: former.configuration, to: new.configuration))
+      try running.apply(
+        ConfigurationDifference(from: world.configuration(of: former), to: world.configuration(of: new)))
     } catch {
       fail("templates", "a reload that adds no stream has failed: \(error)")
     }

@@ -9,7 +9,7 @@ struct Profile {
     case emit, end
     case publish, values, complete, fireAndForget
     case stopReading, noise, halfClose, repeatLast, flood
-    case put, delete, useMade, pattern
+    case put, delete, useMade, pattern, answers
     case restart, kill, killSoon, killInReload, losePower, reload, setClock, settle, faults
   }
 
@@ -64,6 +64,8 @@ struct Profile {
   private(set) var (templates, madeStreams) = ([String](), 0)
   /// The bytes that all small logs may take; nil: as many as there are.
   private(set) var memory: Int?
+  /// So many of 100 steps are for requests whose answers are streams.
+  private(set) var answers = 0
 
   init(_ random: inout Random) {
     let omitted = random.pick([0, 20, 40])
@@ -100,6 +102,7 @@ struct Profile {
     madeStreams = templates.isEmpty ? 0 : own.pick([10, 30, 60])
     memory = templates.isEmpty ? nil : own.pick([nil, nil, 64 << 10, 256 << 10])
     plainWebSockets = own.pick([0, 0, 30, 70])
+    answers = own.pick([0, 0, 10, 40])
   }
 
   /// - Returns: nil for a subscription to all events.
@@ -129,6 +132,7 @@ struct Profile {
     if madeStreams > 0, random.chance(madeStreams / 2) {
       return random.pick([.put, .delete, .useMade, .useMade, .useMade, .useMade, .useMade, .pattern])
     }
+    if answers > 0, random.chance(answers) { return .answers }
     var place = random.below(weights.reduce(0, +))
     for (index, weight) in weights.enumerated() {
       place -= weight

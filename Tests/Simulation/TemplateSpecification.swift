@@ -86,10 +86,13 @@ struct TemplateSpecification: Equatable {
   }
 }
 
-extension [TemplateSpecification] {
-  /// As a configuration has them.
-  var configuration: Configuration {
-    let text = filter(\.isServed).map(\.text).joined(separator: "\n")
+extension World {
+  /// Whether streams are made by templates.
+  var hasTemplates: Bool { !templates.isEmpty || answers != nil }
+
+  /// Templates, and that of answers, as a configuration has them.
+  func configuration(of templates: [TemplateSpecification]) -> Configuration {
+    let text = (templates.filter(\.isServed).map(\.text) + (answers.map { [$0.text] } ?? [])).joined(separator: "\n")
     do {
       return try ConfigurationSource.parse([ConfigurationText(path: "templates", bytes: [UInt8](text.utf8))])
         .configuration

@@ -21,6 +21,7 @@ extension World {
     for subscription in machine.subscriptions { Report.shared.count("state: \(subscription.state)") }
     checkUsers()
     checkTemplates()
+    checkAnswers()
     machine.watchConnections()
     if bystander == nil {
       bystander = connect(as: .user(1000), .rsocket) as? RSocketClient
@@ -47,7 +48,11 @@ extension World {
     finishReload()
     let former = sim_faults_on
     sim_faults_on = 0
-    defer { sim_faults_on = former }
+    model?.isSlow = false
+    defer {
+      sim_faults_on = former
+      model?.isSlow = true
+    }
     var rounds = 0
     var idle = 0
     while idle < 40 {
@@ -78,6 +83,7 @@ extension World {
       checkIsAsked(stream, for: stream)
     }
     checkDemand(subscriptions)
+    checkAnswersAtRest()
     for client in clients where !client.isOver && !client.isLeaving {
       client.checkAtRest()
       for subscription in client.catalogues { checkCatalogue(subscription, of: client) }
@@ -258,6 +264,7 @@ extension World {
     machine.stop(handingOver: false)
     machine.end()
     origin?.close()
+    model?.close()
     Report.shared.end()
   }
 }

@@ -67,7 +67,7 @@ extension World {
       if reloading == nil { madeAllowed[prefix] = count }
     }
     let served = Set((templates + (reloading?.templates ?? [])).filter(\.isServed).map(\.prefix))
-    for name in machine.madeStreams where !machine.isReloading {
+    for name in machine.madeStreams where !machine.isReloading && !name.hasPrefix("q/") {
       require(
         served.contains(String(name.prefix { $0 != "/" })), "templates",
         "\(name) is served, and its template is not")

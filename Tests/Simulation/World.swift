@@ -32,6 +32,9 @@ final class World {
   private(set) var truths: [String: Truth] = [:]
   var machine: Machine!
   private(set) var origin: Origin?
+  /// The requests whose answers are streams, and their upstream; nil: there are none.
+  private(set) var answers: AnswerBook?
+  private(set) var model: Model?
   /// The most bytes that a client sends at a time; the rest follows after the step.
   var sendLimit = Int.max
   var clients: [Client] = []
@@ -97,6 +100,11 @@ final class World {
     var own = Random(seed &* 0x1234_5679)
     templates = profile.templates.map { TemplateSpecification($0, of: nil, profile, &own) }
     streams += templates.flatMap(\.streams)
+    if profile.answers > 0 {
+      let answers = AnswerBook(&own, socket: folder + ".model", lacksMemory: profile.memory != nil)
+      self.answers = answers
+      model = Model(path: folder + ".model") { answers.noteRequest($0) }
+    }
     sim_store_limit = random.chance(15) ? 20 : 64
     connectionsMayEnd = sim_store_limit < 64 || limits.connections < 24
     listeners = listenerNames.map { sim_listen($0) }
@@ -130,7 +138,8 @@ final class World {
   func visible(to peer: Peer) -> Set<String> {
     let isOwner = peer.user == 0 || peer.user == geteuid()
     let streams = streams + (reloading?.former ?? [])
-    return Set(streams.filter { isOwner ? $0.isServed : $0.isVisible(to: peer) }.map { Self.shown($0.name) })
+    let names = streams.filter { isOwner ? $0.isServed : $0.isVisible(to: peer) }.map { Self.shown($0.name) }
+    return Set(names + (answers == nil ? [] : ["q/*"]))
   }
 
   /// What stands for a stream where some of its template's may be, and others not: `t/*` for `t/a`.
@@ -205,6 +214,7 @@ final class World {
     case .put, .delete: changeMade(isDeletion: step == .delete)
     case .useMade: useMade()
     case .pattern: readPattern()
+    case .answers: useAnswers()
     case .publish: publish()
     case .values: for client in random.shuffled(clients.filter(\.isOrderly)).prefix(2) { client.sendValues(&random) }
     case .complete: orderly?.completeChannel(&random)
@@ -272,7 +282,10 @@ final class World {
     }
   }
 
-  private func serveUpstream() -> Bool { origin?.serve(&random, isFaulty: sim_faults_on != 0) ?? false }
+  private func serveUpstream() -> Bool {
+    let hasActed = origin?.serve(&random, isFaulty: sim_faults_on != 0) ?? false
+    return model?.serve(&random, isFaulty: sim_faults_on != 0) ?? false || hasActed
+  }
 
   /// Lets time pass, in steps that clients and upstreams then see.
   private func pass(_ nanoseconds: UInt64) {
@@ -318,6 +331,16 @@ final class World {
     return client
   }
 
+  /// A client makes, reads or deletes an answer.
+  /// - Returns: false: there is no connection for it.
+  @discardableResult func asks(as peer: Peer, _ action: AskingClient.Action) -> Bool {
+    let descriptor = sim_connect(listenerNames[0], peer.text, 0)
+    guard descriptor >= 0 else { return false }
+    clientCount += 1
+    clients.append(AskingClient(clientCount, peer, descriptor, self, action))
+    return true
+  }
+
   /// The connection of an event stream over HTTP has ended.
   func remember(_ position: EventResponse.Position) { positions = positions.suffix(3) + [position] }
 
@@ -326,7 +349,8 @@ final class World {
 
   private func readPattern() {
     if !patternPositions.isEmpty, random.chance(50) { return resumePattern() }
-    let text = random.pick(["t/*", "t/*", "*", "*/a", "s*", "u/*"])
+    // Answers have rules of their own.
+    let text = random.pick(["t/*", "t/*", answers == nil ? "*" : "t/*", "*/a", "s*", "u/*"])
     if random.chance(50), let client = random.maybe(clients.compactMap { $0 as? RSocketClient }), client !== bystander,
       !client.isOver, !client.hasStoppedReading
     {

@@ -1058,7 +1058,7 @@ int sim_accept(int listener) {
 
 // MARK: Files
 
-enum { FILES = 64, RENAMES = 64 };
+enum { FILES = 256, RENAMES = 64 };
 /// What the disk has of a file for certain.
 struct durable {
   char name[160];  // of the file; empty: nothing
