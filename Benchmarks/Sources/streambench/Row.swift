@@ -28,6 +28,8 @@ struct Row: Sendable {
     Row(
       name: "sources", summary: "a WebSocket and lines at 100,000 events/s, derived streams", measure: measureSources),
     Row(name: "together", summary: "one upstream for all streams of a template", measure: measureTogether),
+    Row(
+      name: "answers", summary: "requests whose answers are streams: made once, read by three", measure: measureAnswers),
     Row(name: "fleet", summary: "streams that three hosts share over NATS JetStream", measure: measureFleet),
     Row(name: "clients", summary: "events that Swift, C, Python and Node read", measure: measureClients),
     Row(
