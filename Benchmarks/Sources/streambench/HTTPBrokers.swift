@@ -4,28 +4,50 @@ import StreamRuntime
 // streamd over HTTP, beside its own RSocket, nginx with nchan, and nginx with a file. Events are numbered in bytes that
 // are no line ends.
 
-/// streamd's server-sent events. Values are published over RSocket, as in the other rows.
-final class ServerSentEventsBroker: Broker {
-  let name = "streamd SSE"
+/// streamd's events over HTTP. Values are published over RSocket, as in the other rows.
+final class HTTPEventsBroker: Broker {
+  enum Form {
+    /// Server-sent events.
+    case events
+    /// Messages of a WebSocket.
+    case messages
+  }
+
+  let name: String
   let streamd: StreamdBroker
   let shape: EventShape
+  private let form: Form
   var process: ServerProcess { streamd.process }
 
-  init(_ program: String, stream: String = StreamdBroker.stream) throws {
+  init(_ program: String, _ form: Form = .events, stream: String = StreamdBroker.stream) throws {
+    self.form = form
+    name = form == .events ? "streamd SSE" : "streamd WebSocket"
     streamd = try StreamdBroker(program, stream: stream)
     // "id: ", 16 digits of an id in microseconds since 1970, "\ndata: ", the data, an empty line; in a chunk.
     let head = 4 + 16 + 7
     let byteCount = head + EventShape.dataByteCount + 2
     let chunkHead = String(byteCount, radix: 16).utf8.count + 2
+    // A frame of fewer than 126 bytes has a head of two.
+    let isFrame = form == .messages
     shape = EventShape(
-      byteCount: chunkHead + byteCount + 2, dataOffset: chunkHead + head, idOffset: nil,
-      request: streamd.shape.request, requestDataOffset: streamd.shape.requestDataOffset, isText: true)
+      byteCount: isFrame ? 2 + EventShape.dataByteCount : chunkHead + byteCount + 2,
+      dataOffset: isFrame ? 2 : chunkHead + head, idOffset: nil, request: streamd.shape.request,
+      requestDataOffset: streamd.shape.requestDataOffset, isText: true)
   }
 
   func subscribe() throws -> CInt {
     let raw = try Handshake.connect(to: streamd.path)
-    try Handshake.say(Array("GET /streams/b?as=sse&from=new HTTP/1.1\r\nHost: bench\r\n\r\n".utf8), to: raw)
-    try Handshake.hear(Array("retry: 2000\n\n\r\n".utf8), from: raw)
+    switch form {
+    case .events:
+      try Handshake.say(Array("GET /streams/b?as=sse&from=new HTTP/1.1\r\nHost: bench\r\n\r\n".utf8), to: raw)
+      try Handshake.hear(Array("retry: 2000\n\n\r\n".utf8), from: raw)
+    case .messages:
+      // Key and answer are those of RFC 6455, section 1.3.
+      let fields = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+      let head = "GET /streams/b?from=new HTTP/1.1\r\nHost: localhost\r\n\(fields)"
+      try Handshake.say(Array((head + "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n").utf8), to: raw)
+      try Handshake.hear(Array("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n".utf8), from: raw)
+    }
     return raw
   }
 
@@ -146,7 +168,8 @@ private final class NchanBroker: Broker {
 
 func measureHTTP(_ options: Options) throws {
   var makers: [() throws -> any Broker] = [
-    { try ServerSentEventsBroker(options.program) }, { try StreamdBroker(options.program) },
+    { try HTTPEventsBroker(options.program) }, { try StreamdBroker(options.program) },
+    { try HTTPEventsBroker(options.program, .messages) },
   ]
   if NchanBroker.isInstalled {
     makers.append { try NchanBroker() }
@@ -154,10 +177,10 @@ func measureHTTP(_ options: Options) throws {
     Report.note("nginx with nchan is not measured: the package libnginx-mod-nchan is not installed")
   }
   for subscribers in [1, 100, 1000, 10_000] { try measureEvents(options, makers, subscribers: subscribers) }
-  makers.remove(at: 1)
+  makers.removeSubrange(1...2)
   for subscribers in [1, 100, 1000, 10_000] { try measureEventLatency(options, makers, subscribers: subscribers) }
   Report.heading("memory per idle event stream, at 9,000 clients", goal: "at most 700 bytes")
-  let quiet = try ServerSentEventsBroker(options.program, stream: StreamdBroker.quiet)
+  let quiet = try HTTPEventsBroker(options.program, stream: StreamdBroker.quiet)
   Report.line(quiet.name, Figures([try bytesPerSubscriber(quiet)]), "bytes")
   try measureNewest(options)
 }
@@ -186,7 +209,7 @@ private func measureEvents(_ options: Options, _ makers: [() throws -> any Broke
     if index == 0 {
       ratios.append(Report.percent(bytes(rate), of: bytes(rates[1]), "RSocket's bytes"))
       ratios.append(Report.percent(rate.figures.median, of: rates[1].figures.median, "its events"))
-      if rates.count > 2 { ratios.append(Report.times(rate.figures.median, rates[2].figures.median, "nchan")) }
+      if rates.count > 3 { ratios.append(Report.times(rate.figures.median, rates[3].figures.median, "nchan")) }
     }
     Report.line(rate.name, rate.figures, "events/s", ratios)
   }
@@ -212,7 +235,7 @@ private func measureEventLatency(_ options: Options, _ makers: [() throws -> any
 /// Requests for the newest event per second, beside a file of the same size from nginx: 32 connections that are kept.
 private func measureNewest(_ options: Options) throws {
   Report.heading("GET of the newest event, 64 bytes, 32 connections", goal: "as many as nginx serves a file")
-  let streamd = try ServerSentEventsBroker(options.program)
+  let streamd = try HTTPEventsBroker(options.program)
   let publisher = try streamd.connectPublisher()  // which publishes the first event
   defer { close(publisher) }
   usleep(100_000)
