@@ -33,7 +33,7 @@ extension NotificationCenter {
     public func receive<S: Subscriber<Notification, Never>>(subscriber: S) {
       let subject = Posted()
       let observer = center.addObserver(forName: name, object: object, queue: nil) { subject.notifications.send($0) }
-      subject.notifications.handleEvents(receiveCancel: { [center] in center.removeObserver(observer) })
+      subject.notifications.handleEvents(receiveCancel: own { [center] in center.removeObserver(observer) })
         .subscribe(subscriber)
     }
   }

@@ -37,7 +37,7 @@ extension RunLoop: Scheduler {
     options: SchedulerOptions?, _ action: @escaping () -> Void
   ) -> any Cancellable {
     let timer = start(date, interval: interval, tolerance, action)
-    return AnyCancellable { timer.invalidate() }
+    return AnyCancellable(own { timer.invalidate() })
   }
 
   @discardableResult

@@ -62,7 +62,7 @@ extension Timer {
       let timer = Timer(timeInterval: interval, repeats: true) { [ticks] in ticks.send($0.fireDate) }
       timer.tolerance = tolerance ?? 0
       runLoop.add(timer, forMode: mode)
-      return AnyCancellable { timer.invalidate() }
+      return AnyCancellable(own { timer.invalidate() })
     }
   }
 }

@@ -40,7 +40,7 @@ extension StreamConnection {
     _ publisher: P, to name: String, as publisherName: PublisherName? = nil,
     receiveCompletion: @escaping (Subscribers.Completion<StreamError>) -> Void = { _ in }
   ) -> AnyCancellable where P.Output: StringProtocol, P.Failure == Never {
-    publish(publisher.map { Array($0.utf8) }, to: name, as: publisherName, receiveCompletion: receiveCompletion)
+    publish(publisher.map(own { Array($0.utf8) }), to: name, as: publisherName, receiveCompletion: receiveCompletion)
   }
 
   /// Publishes the texts of `values` as UTF-8; see the form for bytes.

@@ -40,6 +40,6 @@ extension Publisher where Output: LosslessStringConvertible {
   public func serve(
     as name: String, at path: String, replay: Int = 1, overflow: OverflowPolicy = .drop
   ) throws -> AnyCancellable {
-    try map { Array("\($0)".utf8) }.serve(as: name, at: path, replay: replay, overflow: overflow)
+    try map(own { Array("\($0)".utf8) }).serve(as: name, at: path, replay: replay, overflow: overflow)
   }
 }

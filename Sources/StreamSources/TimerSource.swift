@@ -37,7 +37,7 @@ public struct TimerSource: CompositePublisher, Sendable {
   public var body: some Publisher<EventBatch, Never> {
     var counter = TickCounter(interval: interval)
     var former: UInt64?
-    return ticks.map { [resumption] time in
+    let event = own { [resumption] (time: DispatchTime) in
       let base = former ?? Self.lastTick(resumption?.checkpoint())
       former = base
       let tick = base &+ UInt64(counter.number(at: Int(clamping: time.uptimeNanoseconds)))
@@ -45,6 +45,7 @@ public struct TimerSource: CompositePublisher, Sendable {
       if resumption != nil { batch.checkpoint = SourcePosition.timer(lastTick: tick).checkpoint(Self.fingerprint) }
       return batch
     }
+    return ticks.map(event)
   }
 
   /// - Returns: 0 without a checkpoint of a timer.

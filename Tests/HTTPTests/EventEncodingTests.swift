@@ -222,25 +222,38 @@ import Testing
 
   @Test(arguments: [0, 9, 999_999_999_999_999, 1_000_000_000_000_000, 9_999_999_999_999_999, 10_000_000_000_000_000])
   func chunkOfAServerSentEventIsThatOfItsParts(firstID: UInt64) {
-    let encoding = encoding(.serverSentEvents, .text)
-    func check(_ id: UInt64, _ data: [UInt8]) {
-      let event = written { _ = encoding.write(EventHead(id: id), data.span, to: &$0) }
-      #expect(event.starts(with: "id: \(id)\ndata: ".utf8))
-      let chunk = written { _ = encoding.writeChunk(EventHead(id: id), data.span, to: &$0) }
-      #expect(chunk == [UInt8](String(event.count, radix: 16).utf8) + [13, 10] + event + [13, 10], "\(data.count)")
-    }
-    for id in (0..<40).map({ firstID &+ $0 &* 234_567_890_123 }) { check(id, [1, 2, 3]) }
-    for count in [0, 1, 7, 8, 9, 63, 64, 226, 227, 1024, 4066, 4067, 70_000] {
-      let data = [UInt8]((0..<count).map { UInt8(truncatingIfNeeded: $0 % 200 + 32) })
-      check(firstID, data)
+    for id in (0..<40).map({ firstID &+ $0 &* 234_567_890_123 }) { checkChunk(of: id, [1, 2, 3]) }
+    // An id of 16 digits is written together with up to 4066 bytes.
+    let counts = [0, 1, 7, 8, 9, 63, 64, 226, 227] + (String(firstID).utf8.count == 16 ? [1024, 4066, 4067] : [])
+    for count in counts {
+      let data = line(of: count)
+      checkChunk(of: firstID, data)
       for place in Set([0, count / 2, count - 1]) where place >= 0 && count > 0 {
         for lineEnd: UInt8 in [10, 13] {
           var lines = data
           lines[place] = lineEnd
-          check(firstID, lines)
+          checkChunk(of: firstID, lines)
         }
       }
     }
+  }
+
+  @Test func chunkOfALargeServerSentEventIsThatOfItsParts() {
+    var data = line(of: 70_000)
+    (data[0], data[35_000], data[69_999]) = (10, 13, 10)
+    checkChunk(of: 1_000_000_000_000_000, data)
+  }
+
+  private func line(of count: Int) -> [UInt8] {
+    [UInt8]((0..<count).map { UInt8(truncatingIfNeeded: $0 % 200 + 32) })
+  }
+
+  private func checkChunk(of id: UInt64, _ data: [UInt8]) {
+    let encoding = encoding(.serverSentEvents, .text)
+    let event = written { _ = encoding.write(EventHead(id: id), data.span, to: &$0) }
+    #expect(event.starts(with: "id: \(id)\ndata: ".utf8))
+    let chunk = written { _ = encoding.writeChunk(EventHead(id: id), data.span, to: &$0) }
+    #expect(chunk == [UInt8](String(event.count, radix: 16).utf8) + [13, 10] + event + [13, 10], "\(data.count)")
   }
 
   @Test func chunkOfAnEventHasTheFewestDigits() {

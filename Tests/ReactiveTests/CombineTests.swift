@@ -156,8 +156,8 @@ import Testing
   @Test func leastAndGreatestAreTheFirstOfEqualValues() {
     typealias Pair = (key: Int, index: Int)
     let pairs: [Pair] = [(2, 0), (1, 1), (2, 2), (1, 3)]
-    var compared: [[Int]] = []
-    func less(_ a: Pair, _ b: Pair) -> Bool {
+    nonisolated(unsafe) var compared: [[Int]] = []
+    @Sendable func less(_ a: Pair, _ b: Pair) -> Bool {
       compared.append([a.index, b.index])
       return a.key < b.key
     }

@@ -21,7 +21,7 @@ import Testing
   }
 
   @Test func cancellingTwiceCancelsOnce() {  // row 4
-    var count = 0
+    nonisolated(unsafe) var count = 0
     let cancellable = AnyCancellable { count += 1 }
     cancellable.cancel()
     cancellable.cancel()
@@ -29,7 +29,7 @@ import Testing
   }
 
   @Test func cancellablesCanBeKeptInAnArray() {
-    var count = 0
+    nonisolated(unsafe) var count = 0
     var kept: [AnyCancellable] = []
     AnyCancellable { count += 1 }.store(in: &kept)
     #expect(count == 0)

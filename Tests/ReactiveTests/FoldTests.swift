@@ -132,7 +132,7 @@ import Testing
   }
 
   @Test func unlimitedRetryOfAnImmediateFailureDoesNotRecurse() {  // row 17
-    var left = 100_000
+    nonisolated(unsafe) var left = 100_000
     let failing = Deferred { () -> AnyPublisher<Int, TestError> in
       left -= 1
       return left > 0

@@ -170,7 +170,7 @@ import Testing
 
   @Test func flatMapLimitsItsActivePublishers() {
     let outer = Probe<Int, Never>()
-    var inner: [PassthroughSubject<Int, Never>] = []
+    nonisolated(unsafe) var inner: [PassthroughSubject<Int, Never>] = []
     let recorder = Recorder<Int, Never>()
     outer.flatMap(maxPublishers: .max(2)) { _ in
       inner.append(PassthroughSubject())
@@ -191,7 +191,7 @@ import Testing
 
   @Test func flatMapCountsPublishersWithWaitingValues() {  // row 21
     let recorder = Recorder<Int, Never>(.max(3))
-    var made = 0
+    nonisolated(unsafe) var made = 0
     (0..<1000).publisher.flatMap(maxPublishers: .max(2)) { value in
       made += 1
       return Just(value)

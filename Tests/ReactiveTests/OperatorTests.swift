@@ -5,7 +5,7 @@ import Testing
 private struct Numbered<Upstream: Publisher>: CompositePublisher {
   let upstream: Upstream
   var body: some Publisher<(Int, Upstream.Output), Upstream.Failure> {
-    var count = 0
+    nonisolated(unsafe) var count = 0
     return upstream.map { value in
       defer { count += 1 }
       return (count, value)
@@ -46,7 +46,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
     #expect(values(numbers.collect(.max).flatMap(\.publisher)) == [0, 1, 2])
     #expect(values(numbers.buffer(size: .max, prefetch: .keepFull, whenFull: .dropNewest)) == [0, 1, 2])
     #expect(values(numbers.flatMap(maxPublishers: .max(.max)) { Just($0) }) == [0, 1, 2])
-    var attempts = 0
+    nonisolated(unsafe) var attempts = 0
     let failing = Deferred { () -> AnyPublisher<Int, TestError> in
       attempts += 1
       return attempts < 5 ? Fail(error: TestError()).eraseToAnyPublisher() : Empty().eraseToAnyPublisher()
@@ -149,7 +149,7 @@ private struct Numbered<Upstream: Publisher>: CompositePublisher {
   }
 
   @Test func handleEventsCallsItsClosuresBeforePassingSignalsOn() {
-    var log: [String] = []
+    nonisolated(unsafe) var log: [String] = []
     let recorder = Recorder<Int, Never>(.max(1)) { _, value in
       log.append("got \(value)")
       return value == 1 ? .max(1) : .none

@@ -37,7 +37,7 @@ import Testing
   @Test func subscriberThatAttachesWhileConnectingSharesTheConnection() {
     let probe = Probe<Int, Never>()
     let second = Recorder<Int, Never>()
-    var attach: (() -> Void)?
+    nonisolated(unsafe) var attach: (() -> Void)?
     let shared = probe.handleEvents(receiveSubscription: { _ in attach.take()?() }).share()
     attach = { shared.subscribe(second) }
     let first = Recorder<Int, Never>()
@@ -117,7 +117,7 @@ import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct CreateTests {
   @Test func createDeliversAndCancels() {
-    var stopped = 0
+    nonisolated(unsafe) var stopped = 0
     let created = Create<Int, Never> { subscriber in
       for number in [4, 2, 7] { subscriber.receive(number) }
       subscriber.receive(completion: .finished)
@@ -131,8 +131,8 @@ import Testing
   }
 
   @Test func cancelStopsTheClosureOfCreate() {  // row 4
-    var stopped = 0
-    var receiver: Create<Int, Never>.Receiver?
+    nonisolated(unsafe) var stopped = 0
+    nonisolated(unsafe) var receiver: Create<Int, Never>.Receiver?
     let recorder = Recorder<Int, Never>()
     Create<Int, Never> { subscriber in
       receiver = subscriber
@@ -145,7 +145,7 @@ import Testing
   }
 
   @Test func valuesSentWithoutDemandAreDropped() {  // row 21
-    var receiver: Create<Int, Never>.Receiver?
+    nonisolated(unsafe) var receiver: Create<Int, Never>.Receiver?
     let recorder = Recorder<Int, Never>(.max(1))
     Create<Int, Never> { subscriber in
       receiver = subscriber

@@ -4,8 +4,8 @@ import Testing
 // Publishers without an upstream.
 @Suite struct SourceTests {
   @Test func futureRunsOnce() {
-    var count = 0
-    var promise: Future<Int, TestError>.Promise?
+    nonisolated(unsafe) var count = 0
+    nonisolated(unsafe) var promise: Future<Int, TestError>.Promise?
     let future = Future<Int, TestError> {
       count += 1
       promise = $0
@@ -53,7 +53,7 @@ import Testing
   }
 
   @Test func deferredCreatesAPublisherForEachSubscriber() {
-    var count = 0
+    nonisolated(unsafe) var count = 0
     let deferred = Deferred { () -> Just<Int> in
       count += 1
       return Just(count)

@@ -15,7 +15,7 @@ import Testing
     return configuration
   }
 
-  private func feed(_ publishSource: PublishSource, _ change: @escaping ([UInt8]) -> [UInt8] = { $0 })
+  private func feed(_ publishSource: PublishSource, _ change: @escaping @Sendable ([UInt8]) -> [UInt8] = { $0 })
     -> StreamChange.Feed
   {
     .init(

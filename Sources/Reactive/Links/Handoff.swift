@@ -124,6 +124,17 @@ import Synchronization
   }
 }
 
+extension Handoff {
+  /// Suspends the task until the state is not `empty`. If the task is cancelled, `cancel` is called, which must alert it.
+  @usableFromInline func wait(isolation actor: isolated (any Actor)?, onCancel cancel: @Sendable () -> Void) async {
+    await withTaskCancellationHandler {
+      await wait(isolation: actor)
+    } onCancel: {
+      cancel()
+    }
+  }
+}
+
 /// Admits one task at a time, in the order of their calls. An iterator that several tasks share is used by one after another.
 @usableFromInline struct Turns: ~Copyable, Sendable {
   @usableFromInline struct Queue {
@@ -139,21 +150,25 @@ import Synchronization
 
   @inlinable init() {}
 
-  /// - Returns: Whether the caller is admitted; otherwise it must call ``wait(isolation:)``.
+  /// - Returns: Whether the caller is admitted; otherwise it must call ``wait(isolation:onCancel:)``.
   @inlinable func enter() -> Bool { count.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 }
 
-  /// Suspends the task until it is admitted.
-  @usableFromInline func wait(isolation actor: isolated (any Actor)?) async {
-    await withCheckedContinuation(isolation: actor) { continuation in
-      let isAdmitted = queue.withLock { queue in
-        if queue.admitted == 0 {
-          queue.tasks.append(continuation)
-          return false
+  /// Suspends the task until it is admitted, also if it is cancelled: then `cancel` is called meanwhile.
+  @usableFromInline func wait(isolation actor: isolated (any Actor)?, onCancel cancel: @Sendable () -> Void) async {
+    await withTaskCancellationHandler {
+      await withCheckedContinuation(isolation: actor) { continuation in
+        let isAdmitted = queue.withLock { queue in
+          if queue.admitted == 0 {
+            queue.tasks.append(continuation)
+            return false
+          }
+          queue.admitted -= 1
+          return true
         }
-        queue.admitted -= 1
-        return true
+        if isAdmitted { continuation.resume() }
       }
-      if isAdmitted { continuation.resume() }
+    } onCancel: {
+      cancel()
     }
   }
 

@@ -9,7 +9,7 @@ public final class AnyCancellable: Cancellable, Hashable, @unchecked Sendable {
   @usableFromInline let isDone = Atomic(false)
 
   /// - Parameter cancel: Called at most once, on the thread that cancels or releases this object.
-  public init(_ cancel: @escaping () -> Void) { action = cancel }
+  @preconcurrency public init(_ cancel: @escaping @Sendable () -> Void) { action = cancel }
 
   /// Cancels `canceller`, which is held until then.
   @inlinable public init<C: Cancellable>(_ canceller: C) { action = { canceller.cancel() } }

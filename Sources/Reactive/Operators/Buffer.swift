@@ -8,13 +8,13 @@ extension Publishers {
   }
 
   /// The treatment of a value that does not fit into a buffer.
-  public enum BufferingStrategy<Failure: Error> {
+  public enum BufferingStrategy<Failure: Error>: Sendable {
     /// Drops the value.
     case dropNewest
     /// Drops the oldest value to make room.
     case dropOldest
     /// Cancels upstream and fails after the buffered values.
-    case customError(() -> Failure)
+    @preconcurrency case customError(@Sendable () -> Failure)
   }
 
   /// Holds values until there is demand for them.

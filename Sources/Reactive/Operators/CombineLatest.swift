@@ -207,8 +207,8 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for the values of both publishers; see `combineLatest`. Demand: passed to each.
-  @inlinable public func combineLatest<P: Publisher, T>(
-    _ other: P, _ transform: @escaping (Output, P.Output) -> T
+  @preconcurrency @inlinable public func combineLatest<P: Publisher, T>(
+    _ other: P, _ transform: @escaping @Sendable (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest<Self, P>, T> where P.Failure == Failure {
     combineLatest(other).map { transform($0.0, $0.1) }
   }
@@ -221,8 +221,8 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for the values of three publishers; see `combineLatest`. Demand: passed to each.
-  @inlinable public func combineLatest<P: Publisher, Q: Publisher, T>(
-    _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
+  @preconcurrency @inlinable public func combineLatest<P: Publisher, Q: Publisher, T>(
+    _ publisher1: P, _ publisher2: Q, _ transform: @escaping @Sendable (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     combineLatest(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
@@ -237,9 +237,9 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for the values of four publishers; see `combineLatest`. Demand: passed to each.
-  @inlinable public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
+  @preconcurrency @inlinable public func combineLatest<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
-    _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
+    _ transform: @escaping @Sendable (Output, P.Output, Q.Output, R.Output) -> T
   ) -> Publishers.Map<Publishers.CombineLatest4<Self, P, Q, R>, T>
   where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure {
     combineLatest(publisher1, publisher2, publisher3).map { transform($0.0, $0.1, $0.2, $0.3) }
@@ -252,8 +252,8 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for the values of both publishers; see `zip`. Demand: passed to each.
-  @inlinable public func zip<P: Publisher, T>(
-    _ other: P, _ transform: @escaping (Output, P.Output) -> T
+  @preconcurrency @inlinable public func zip<P: Publisher, T>(
+    _ other: P, _ transform: @escaping @Sendable (Output, P.Output) -> T
   ) -> Publishers.Map<Publishers.Zip<Self, P>, T> where P.Failure == Failure {
     zip(other).map { transform($0.0, $0.1) }
   }
@@ -266,8 +266,8 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for the values of three publishers; see `zip`. Demand: passed to each.
-  @inlinable public func zip<P: Publisher, Q: Publisher, T>(
-    _ publisher1: P, _ publisher2: Q, _ transform: @escaping (Output, P.Output, Q.Output) -> T
+  @preconcurrency @inlinable public func zip<P: Publisher, Q: Publisher, T>(
+    _ publisher1: P, _ publisher2: Q, _ transform: @escaping @Sendable (Output, P.Output, Q.Output) -> T
   ) -> Publishers.Map<Publishers.Zip3<Self, P, Q>, T> where P.Failure == Failure, Q.Failure == Failure {
     zip(publisher1, publisher2).map { transform($0.0, $0.1, $0.2) }
   }
@@ -282,9 +282,9 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for the values of four publishers; see `zip`. Demand: passed to each.
-  @inlinable public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
+  @preconcurrency @inlinable public func zip<P: Publisher, Q: Publisher, R: Publisher, T>(
     _ publisher1: P, _ publisher2: Q, _ publisher3: R,
-    _ transform: @escaping (Output, P.Output, Q.Output, R.Output) -> T
+    _ transform: @escaping @Sendable (Output, P.Output, Q.Output, R.Output) -> T
   ) -> Publishers.Map<Publishers.Zip4<Self, P, Q, R>, T>
   where P.Failure == Failure, Q.Failure == Failure, R.Failure == Failure {
     zip(publisher1, publisher2, publisher3).map { transform($0.0, $0.1, $0.2, $0.3) }

@@ -34,10 +34,12 @@ extension Publishers {
     /// The upstream publisher.
     public let upstream: Upstream
     /// Returns the publisher that follows upstream's failure.
-    public let handler: (Upstream.Failure) -> NewPublisher
+    public let handler: @Sendable (Upstream.Failure) -> NewPublisher
 
     /// Creates the operator for `upstream`.
-    @inlinable public init(upstream: Upstream, handler: @escaping (Upstream.Failure) -> NewPublisher) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, handler: @escaping @Sendable (Upstream.Failure) -> NewPublisher
+    ) {
       (self.upstream, self.handler) = (upstream, handler)
     }
 
@@ -55,10 +57,12 @@ extension Publishers {
     /// The upstream publisher.
     public let upstream: Upstream
     /// Returns the publisher that follows upstream's failure.
-    public let handler: (Upstream.Failure) throws -> NewPublisher
+    public let handler: @Sendable (Upstream.Failure) throws -> NewPublisher
 
     /// Creates the operator for `upstream`.
-    @inlinable public init(upstream: Upstream, handler: @escaping (Upstream.Failure) throws -> NewPublisher) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, handler: @escaping @Sendable (Upstream.Failure) throws -> NewPublisher
+    ) {
       (self.upstream, self.handler) = (upstream, handler)
     }
 
@@ -107,7 +111,9 @@ extension Publishers {
     }
 
     /// Continues with the value.
-    @inlinable public var body: Catch<Upstream, Just<Upstream.Output>> { upstream.catch { [output] _ in Just(output) } }
+    @inlinable public var body: Catch<Upstream, Just<Upstream.Output>> {
+      upstream.catch(own { [output] _ in Just(output) })
+    }
   }
 
   /// Delivers a value when upstream finishes without one.
@@ -174,14 +180,15 @@ extension Publisher {
   }
 
   /// Continues with the publisher that the closure returns for a failure; the unmet demand is requested from it.
-  @inlinable public func `catch`<P: Publisher>(_ handler: @escaping (Failure) -> P) -> Publishers.Catch<Self, P>
+  @preconcurrency @inlinable public func `catch`<P: Publisher>(_ handler: @escaping @Sendable (Failure) -> P)
+    -> Publishers.Catch<Self, P>
   where P.Output == Output {
     Publishers.Catch(upstream: self, handler: handler)
   }
 
   /// Continues with the publisher that the closure returns for a failure; fails with the error that the closure throws.
   /// Demand: the unmet demand is requested from that publisher.
-  @inlinable public func tryCatch<P: Publisher>(_ handler: @escaping (Failure) throws -> P)
+  @preconcurrency @inlinable public func tryCatch<P: Publisher>(_ handler: @escaping @Sendable (Failure) throws -> P)
     -> Publishers.TryCatch<Self, P>
   where P.Output == Output {
     Publishers.TryCatch(upstream: self, handler: handler)

@@ -22,12 +22,13 @@ extension Publishers {
   /// Delivers whether the closure accepts one of the values.
   public struct ContainsWhere<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>>
 
     /// `upstream.contains(where: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) -> Bool)
+    {
       self.predicate = predicate
       body = Folded(upstream, "ContainsWhere", false, unless: true, predicate)
     }
@@ -36,12 +37,14 @@ extension Publishers {
   /// Delivers whether the closure accepts one of the values; fails with the error that it throws.
   public struct TryContainsWhere<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Throwing<Upstream.Failure>>
 
     /// `upstream.tryContains(where: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Folded(upstream, "TryContainsWhere", false, unless: true, predicate)
     }
@@ -50,12 +53,13 @@ extension Publishers {
   /// Delivers whether the closure accepts all values.
   public struct AllSatisfy<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Unthrowing<Upstream.Failure>>
 
     /// `upstream.allSatisfy(predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) -> Bool)
+    {
       self.predicate = predicate
       body = Folded(upstream, "AllSatisfy", true, unless: false) { !predicate($0) }
     }
@@ -64,12 +68,14 @@ extension Publishers {
   /// Delivers whether the closure accepts all values; fails with the error that it throws.
   public struct TryAllSatisfy<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Bool, Throwing<Upstream.Failure>>
 
     /// `upstream.tryAllSatisfy(predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Folded(upstream, "TryAllSatisfy", true, unless: false) { try !predicate($0) }
     }
@@ -89,13 +95,15 @@ extension Publisher where Output: Equatable {
 extension Publisher {
   /// Delivers whether the closure accepts one of the values: true with the first. Demand: unlimited, requested on
   /// subscription.
-  @inlinable public func contains(where predicate: @escaping (Output) -> Bool) -> Publishers.ContainsWhere<Self> {
+  @preconcurrency @inlinable public func contains(where predicate: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.ContainsWhere<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers whether the closure accepts one of the values; fails with the first error thrown. Demand: unlimited,
   /// requested on subscription.
-  @inlinable public func tryContains(where predicate: @escaping (Output) throws -> Bool)
+  @preconcurrency @inlinable public func tryContains(where predicate: @escaping @Sendable (Output) throws -> Bool)
     -> Publishers.TryContainsWhere<Self>
   {
     .init(upstream: self, predicate: predicate)
@@ -103,13 +111,16 @@ extension Publisher {
 
   /// Delivers whether the closure accepts all values: false with the first that it rejects. Demand: unlimited,
   /// requested on subscription.
-  @inlinable public func allSatisfy(_ predicate: @escaping (Output) -> Bool) -> Publishers.AllSatisfy<Self> {
+  @preconcurrency @inlinable public func allSatisfy(_ predicate: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.AllSatisfy<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers whether the closure accepts all values; fails with the first error thrown. Demand: unlimited, requested
   /// on subscription.
-  @inlinable public func tryAllSatisfy(_ predicate: @escaping (Output) throws -> Bool) -> Publishers.TryAllSatisfy<Self>
+  @preconcurrency @inlinable public func tryAllSatisfy(_ predicate: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryAllSatisfy<Self>
   {
     .init(upstream: self, predicate: predicate)
   }

@@ -6,12 +6,14 @@ extension Publishers {
   /// Delivers the values that the closure accepts.
   public struct Filter<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to deliver a value.
-    public let isIncluded: (Upstream.Output) -> Bool
+    public let isIncluded: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.filter(isIncluded)`
-    @inlinable public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, isIncluded: @escaping @Sendable (Upstream.Output) -> Bool
+    ) {
       self.isIncluded = isIncluded
       body = Staged(upstream, "Filter") { isIncluded($0) ? .emit($0) : .skip }
     }
@@ -20,12 +22,14 @@ extension Publishers {
   /// Delivers the values that the closure accepts; fails with the error that it throws.
   public struct TryFilter<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to deliver a value.
-    public let isIncluded: (Upstream.Output) throws -> Bool
+    public let isIncluded: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryFilter(isIncluded)`
-    @inlinable public init(upstream: Upstream, isIncluded: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, isIncluded: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.isIncluded = isIncluded
       body = Staged(upstream, "TryFilter") { try isIncluded($0) ? .emit($0) : .skip }
     }
@@ -34,12 +38,14 @@ extension Publishers {
   /// Delivers the values that differ from the previous one.
   public struct RemoveDuplicates<Upstream: Publisher>: CompositePublisher {
     /// Returns whether the second value equals the first.
-    public let predicate: (Upstream.Output, Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output, Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.removeDuplicates(by: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output, Upstream.Output) -> Bool
+    ) {
       self.predicate = predicate
       body = Staged(upstream, "RemoveDuplicates", equal: predicate)
     }
@@ -48,12 +54,14 @@ extension Publishers {
   /// Delivers the values that differ from the previous one; fails with the error that the closure throws.
   public struct TryRemoveDuplicates<Upstream: Publisher>: CompositePublisher {
     /// Returns whether the second value equals the first.
-    public let predicate: (Upstream.Output, Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output, Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryRemoveDuplicates(by: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output, Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output, Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Staged(upstream, "TryRemoveDuplicates", equal: predicate)
     }
@@ -90,12 +98,13 @@ extension Publishers {
   /// Delivers the first value that the closure rejects, and all after it.
   public struct DropWhile<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to omit a value.
-    public let predicate: (Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.drop(while: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) -> Bool)
+    {
       self.predicate = predicate
       body = Staged(upstream, "DropWhile", from: true) { isDropping, value in
         isDropping = isDropping && predicate(value)
@@ -107,12 +116,14 @@ extension Publishers {
   /// Delivers the first value that the closure rejects, and all after it; fails with the error that it throws.
   public struct TryDropWhile<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to omit a value.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryDrop(while: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Staged(upstream, "TryDropWhile", from: true) { isDropping, value in
         isDropping = try isDropping && predicate(value)
@@ -162,42 +173,54 @@ extension Publishers.Drop: Equatable where Upstream: Equatable {}
 
 extension Publishers.Filter {
   /// Delivers the values that both closures accept; an omitted value uses no demand.
-  @inlinable public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.Filter<Upstream> {
+  @preconcurrency @inlinable public func filter(_ isIncluded: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.Filter<Upstream>
+  {
     .init(upstream: upstream) { [first = self.isIncluded] in first($0) && isIncluded($0) }
   }
 
   /// Delivers the values that both closures accept; an omitted value uses no demand. Fails with the first error thrown.
-  @inlinable public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Upstream> {
+  @preconcurrency @inlinable public func tryFilter(_ isIncluded: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryFilter<Upstream>
+  {
     .init(upstream: upstream) { [first = self.isIncluded] in try first($0) && isIncluded($0) }
   }
 }
 
 extension Publishers.TryFilter {
   /// Delivers the values that both closures accept; an omitted value uses no demand.
-  @inlinable public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.TryFilter<Upstream> {
+  @preconcurrency @inlinable public func filter(_ isIncluded: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.TryFilter<Upstream>
+  {
     .init(upstream: upstream) { [first = self.isIncluded] in try first($0) && isIncluded($0) }
   }
 
   /// Delivers the values that both closures accept; an omitted value uses no demand. Fails with the first error thrown.
-  @inlinable public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Upstream> {
+  @preconcurrency @inlinable public func tryFilter(_ isIncluded: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryFilter<Upstream>
+  {
     .init(upstream: upstream) { [first = self.isIncluded] in try first($0) && isIncluded($0) }
   }
 }
 
 extension Publisher {
   /// Delivers the values that the closure accepts; an omitted value uses no demand.
-  @inlinable public func filter(_ isIncluded: @escaping (Output) -> Bool) -> Publishers.Filter<Self> {
+  @preconcurrency @inlinable public func filter(_ isIncluded: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.Filter<Self>
+  {
     .init(upstream: self, isIncluded: isIncluded)
   }
 
   /// Delivers the values that the closure accepts; an omitted value uses no demand. Fails with the first error thrown.
-  @inlinable public func tryFilter(_ isIncluded: @escaping (Output) throws -> Bool) -> Publishers.TryFilter<Self> {
+  @preconcurrency @inlinable public func tryFilter(_ isIncluded: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryFilter<Self>
+  {
     .init(upstream: self, isIncluded: isIncluded)
   }
 
   /// Delivers the values that the closure, given the previous value, does not report as equal; an omitted value uses no
   /// demand.
-  @inlinable public func removeDuplicates(by predicate: @escaping (Output, Output) -> Bool)
+  @preconcurrency @inlinable public func removeDuplicates(by predicate: @escaping @Sendable (Output, Output) -> Bool)
     -> Publishers.RemoveDuplicates<Self>
   {
     .init(upstream: self, predicate: predicate)
@@ -205,20 +228,24 @@ extension Publisher {
 
   /// Delivers the values that the closure, given the previous value, does not report as equal; an omitted value uses no
   /// demand. Fails with the first error thrown.
-  @inlinable public func tryRemoveDuplicates(
-    by predicate: @escaping (Output, Output) throws -> Bool
+  @preconcurrency @inlinable public func tryRemoveDuplicates(
+    by predicate: @escaping @Sendable (Output, Output) throws -> Bool
   ) -> Publishers.TryRemoveDuplicates<Self> {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Omits values until the closure rejects one; delivers that value and all after it. An omitted value uses no demand.
-  @inlinable public func drop(while predicate: @escaping (Output) -> Bool) -> Publishers.DropWhile<Self> {
+  @preconcurrency @inlinable public func drop(while predicate: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.DropWhile<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Omits values until the closure rejects one; delivers that value and all after it. An omitted value uses no demand.
   /// Fails with the first error thrown.
-  @inlinable public func tryDrop(while predicate: @escaping (Output) throws -> Bool) -> Publishers.TryDropWhile<Self> {
+  @preconcurrency @inlinable public func tryDrop(while predicate: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryDropWhile<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
@@ -230,5 +257,5 @@ extension Publisher {
 
 extension Publisher where Output: Equatable {
   /// Delivers the values that differ from the previous one; an omitted value uses no demand.
-  @inlinable public func removeDuplicates() -> Publishers.RemoveDuplicates<Self> { removeDuplicates(by: ==) }
+  @inlinable public func removeDuplicates() -> Publishers.RemoveDuplicates<Self> { removeDuplicates(by: own(==)) }
 }

@@ -12,11 +12,12 @@ extension Publishers {
     /// The number of publishers that may be active at a time.
     public let maxPublishers: Subscribers.Demand
     /// Transforms a value into a publisher.
-    public let transform: (Upstream.Output) -> NewPublisher
+    public let transform: @Sendable (Upstream.Output) -> NewPublisher
 
     /// Creates the operator for `upstream`.
-    @inlinable public init(
-      upstream: Upstream, maxPublishers: Subscribers.Demand, transform: @escaping (Upstream.Output) -> NewPublisher
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, maxPublishers: Subscribers.Demand,
+      transform: @escaping @Sendable (Upstream.Output) -> NewPublisher
     ) {
       (self.upstream, self.maxPublishers, self.transform) = (upstream, maxPublishers, transform)
     }
@@ -141,31 +142,31 @@ extension Publisher {
   ///
   /// `maxPublishers` is the number of publishers active at a time. As many values are requested from upstream, and one
   /// more when a publisher has finished and none of its values waits.
-  @inlinable public func flatMap<P: Publisher>(
-    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  @preconcurrency @inlinable public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping @Sendable (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Failure {
     Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
   }
 
   /// The same, for new publishers that never fail.
-  @inlinable public func flatMap<P: Publisher>(
-    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  @preconcurrency @inlinable public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping @Sendable (Output) -> P
   ) -> Publishers.FlatMap<Publishers.SetFailureType<P, Failure>, Self> where P.Failure == Never {
-    flatMap(maxPublishers: maxPublishers) { transform($0).setFailureType(to: Failure.self) }
+    flatMap(maxPublishers: maxPublishers, own { transform($0).setFailureType(to: Failure.self) })
   }
 }
 
 extension Publisher where Failure == Never {
   /// The same, for upstreams that never fail.
-  @inlinable public func flatMap<P: Publisher>(
-    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  @preconcurrency @inlinable public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping @Sendable (Output) -> P
   ) -> Publishers.FlatMap<P, Publishers.SetFailureType<Self, P.Failure>> {
     setFailureType(to: P.Failure.self).flatMap(maxPublishers: maxPublishers, transform)
   }
 
   /// The same, if neither upstream nor the new publishers fail.
-  @inlinable public func flatMap<P: Publisher>(
-    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping (Output) -> P
+  @preconcurrency @inlinable public func flatMap<P: Publisher>(
+    maxPublishers: Subscribers.Demand = .unlimited, _ transform: @escaping @Sendable (Output) -> P
   ) -> Publishers.FlatMap<P, Self> where P.Failure == Never {
     Publishers.FlatMap(upstream: self, maxPublishers: maxPublishers, transform: transform)
   }
@@ -185,7 +186,7 @@ extension Publisher where Output: Publisher, Output.Failure == Never {
       Publishers.SetFailureType<Output, Failure>, Publishers.Map<Self, Publishers.SetFailureType<Output, Failure>>
     >
   {
-    map { $0.setFailureType(to: Failure.self) }.switchToLatest()
+    map(own { $0.setFailureType(to: Failure.self) }).switchToLatest()
   }
 }
 

@@ -6,25 +6,25 @@ extension Publishers {
     /// The upstream publisher.
     public let upstream: Upstream
     /// Called before the subscription is passed on.
-    public var receiveSubscription: ((any Subscription) -> Void)?
+    public var receiveSubscription: (@Sendable (any Subscription) -> Void)?
     /// Called before each value is passed on.
-    public var receiveOutput: ((Upstream.Output) -> Void)?
+    public var receiveOutput: (@Sendable (Upstream.Output) -> Void)?
     /// Called before the completion is passed on.
-    public var receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)?
+    public var receiveCompletion: (@Sendable (Subscribers.Completion<Failure>) -> Void)?
     /// Called when the subscriber cancels, before upstream is cancelled.
-    public var receiveCancel: (() -> Void)?
+    public var receiveCancel: (@Sendable () -> Void)?
     /// Called for each request before it is passed on. The demand that `receive` returns also counts, unless it is
     /// none.
-    public var receiveRequest: ((Subscribers.Demand) -> Void)?
+    public var receiveRequest: (@Sendable (Subscribers.Demand) -> Void)?
     /// Called in place of ``receiveRequest`` for the demand that `receive` returns.
-    @usableFromInline var receiveReturned: ((Subscribers.Demand) -> Void)?
+    @usableFromInline var receiveReturned: (@Sendable (Subscribers.Demand) -> Void)?
 
     /// `upstream.handleEvents(…)`
-    @inlinable public init(
-      upstream: Upstream, receiveSubscription: ((any Subscription) -> Void)? = nil,
-      receiveOutput: ((Upstream.Output) -> Void)? = nil,
-      receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Void)? = nil,
-      receiveCancel: (() -> Void)? = nil, receiveRequest: ((Subscribers.Demand) -> Void)?
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, receiveSubscription: (@Sendable (any Subscription) -> Void)? = nil,
+      receiveOutput: (@Sendable (Upstream.Output) -> Void)? = nil,
+      receiveCompletion: (@Sendable (Subscribers.Completion<Upstream.Failure>) -> Void)? = nil,
+      receiveCancel: (@Sendable () -> Void)? = nil, receiveRequest: (@Sendable (Subscribers.Demand) -> Void)?
     ) {
       (self.upstream, self.receiveSubscription, self.receiveOutput) = (upstream, receiveSubscription, receiveOutput)
       (self.receiveCompletion, self.receiveCancel) = (receiveCompletion, receiveCancel)
@@ -109,10 +109,12 @@ extension Publishers {
 extension Publisher {
   /// Calls closures for signals, requests and cancellation, each before it is passed on. Demand: passed upstream
   /// unchanged.
-  @inlinable public func handleEvents(
-    receiveSubscription: ((any Subscription) -> Void)? = nil, receiveOutput: ((Output) -> Void)? = nil,
-    receiveCompletion: ((Subscribers.Completion<Failure>) -> Void)? = nil, receiveCancel: (() -> Void)? = nil,
-    receiveRequest: ((Subscribers.Demand) -> Void)? = nil
+  @preconcurrency @inlinable public func handleEvents(
+    receiveSubscription: (@Sendable (any Subscription) -> Void)? = nil,
+    receiveOutput: (@Sendable (Output) -> Void)? = nil,
+    receiveCompletion: (@Sendable (Subscribers.Completion<Failure>) -> Void)? = nil,
+    receiveCancel: (@Sendable () -> Void)? = nil,
+    receiveRequest: (@Sendable (Subscribers.Demand) -> Void)? = nil
   ) -> Publishers.HandleEvents<Self> {
     Publishers.HandleEvents(
       upstream: self, receiveSubscription: receiveSubscription, receiveOutput: receiveOutput,

@@ -4,12 +4,14 @@ extension Publishers {
   /// Delivers the closure's result for each value.
   public struct Map<Upstream: Publisher, Output>: CompositePublisher {
     /// Returns the value to deliver for a value.
-    public let transform: (Upstream.Output) -> Output
+    public let transform: @Sendable (Upstream.Output) -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.map(transform)`
-    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, transform: @escaping @Sendable (Upstream.Output) -> Output
+    ) {
       self.transform = transform
       body = Staged(upstream, "Map") { .emit(transform($0)) }
     }
@@ -18,12 +20,14 @@ extension Publishers {
   /// Delivers the closure's result for each value; fails with the error that it throws.
   public struct TryMap<Upstream: Publisher, Output>: CompositePublisher {
     /// Returns the value to deliver for a value.
-    public let transform: (Upstream.Output) throws -> Output
+    public let transform: @Sendable (Upstream.Output) throws -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryMap(transform)`
-    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, transform: @escaping @Sendable (Upstream.Output) throws -> Output
+    ) {
       self.transform = transform
       body = Staged(upstream, "TryMap") { .emit(try transform($0)) }
     }
@@ -83,12 +87,14 @@ extension Publishers {
   /// Delivers the closure's result for each value, except `nil`.
   public struct CompactMap<Upstream: Publisher, Output>: CompositePublisher {
     /// Returns the value to deliver for a value, or `nil`.
-    public let transform: (Upstream.Output) -> Output?
+    public let transform: @Sendable (Upstream.Output) -> Output?
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.compactMap(transform)`
-    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) -> Output?) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, transform: @escaping @Sendable (Upstream.Output) -> Output?
+    ) {
       self.transform = transform
       body = Staged(upstream, "CompactMap") { transform($0).map { .emit($0) } ?? .skip }
     }
@@ -97,12 +103,14 @@ extension Publishers {
   /// Delivers the closure's result for each value, except `nil`; fails with the error that it throws.
   public struct TryCompactMap<Upstream: Publisher, Output>: CompositePublisher {
     /// Returns the value to deliver for a value, or `nil`.
-    public let transform: (Upstream.Output) throws -> Output?
+    public let transform: @Sendable (Upstream.Output) throws -> Output?
     /// The implementation.
     public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryCompactMap(transform)`
-    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Output) throws -> Output?) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, transform: @escaping @Sendable (Upstream.Output) throws -> Output?
+    ) {
       self.transform = transform
       body = Staged(upstream, "TryCompactMap") { try transform($0).map { .emit($0) } ?? .skip }
     }
@@ -113,13 +121,14 @@ extension Publishers {
     /// The result before the first value.
     public let initialResult: Output
     /// Returns the result after a value, given the result before it.
-    public let nextPartialResult: (Output, Upstream.Output) -> Output
+    public let nextPartialResult: @Sendable (Output, Upstream.Output) -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.scan(initialResult, nextPartialResult)`
-    @inlinable public init(
-      upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, initialResult: Output,
+      nextPartialResult: @escaping @Sendable (Output, Upstream.Output) -> Output
     ) {
       (self.initialResult, self.nextPartialResult) = (initialResult, nextPartialResult)
       body = Staged(upstream, "Scan", from: initialResult) { result, value in
@@ -135,13 +144,14 @@ extension Publishers {
     /// The result before the first value.
     public let initialResult: Output
     /// Returns the result after a value, given the result before it.
-    public let nextPartialResult: (Output, Upstream.Output) throws -> Output
+    public let nextPartialResult: @Sendable (Output, Upstream.Output) throws -> Output
     /// The implementation.
     public let body: Staged<Upstream, Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryScan(initialResult, nextPartialResult)`
-    @inlinable public init(
-      upstream: Upstream, initialResult: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, initialResult: Output,
+      nextPartialResult: @escaping @Sendable (Output, Upstream.Output) throws -> Output
     ) {
       (self.initialResult, self.nextPartialResult) = (initialResult, nextPartialResult)
       body = Staged(upstream, "TryScan", from: initialResult) { result, value in
@@ -156,38 +166,50 @@ extension Publishers {
 
 extension Publishers.Map {
   /// Delivers the closure's result for each result. Demand: passed upstream unchanged.
-  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.Map<Upstream, T> {
+  @preconcurrency @inlinable public func map<T>(_ transform: @escaping @Sendable (Output) -> T)
+    -> Publishers.Map<Upstream, T>
+  {
     .init(upstream: upstream) { [first = self.transform] in transform(first($0)) }
   }
 
   /// Delivers the closure's result for each result; fails with the first error thrown. Demand: passed upstream
   /// unchanged.
-  @inlinable public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Upstream, T> {
+  @preconcurrency @inlinable public func tryMap<T>(_ transform: @escaping @Sendable (Output) throws -> T)
+    -> Publishers.TryMap<Upstream, T>
+  {
     .init(upstream: upstream) { [first = self.transform] in try transform(first($0)) }
   }
 }
 
 extension Publishers.TryMap {
   /// Delivers the closure's result for each result. Demand: passed upstream unchanged.
-  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.TryMap<Upstream, T> {
+  @preconcurrency @inlinable public func map<T>(_ transform: @escaping @Sendable (Output) -> T)
+    -> Publishers.TryMap<Upstream, T>
+  {
     .init(upstream: upstream) { [first = self.transform] in transform(try first($0)) }
   }
 
   /// Delivers the closure's result for each result; fails with the first error thrown. Demand: passed upstream
   /// unchanged.
-  @inlinable public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Upstream, T> {
+  @preconcurrency @inlinable public func tryMap<T>(_ transform: @escaping @Sendable (Output) throws -> T)
+    -> Publishers.TryMap<Upstream, T>
+  {
     .init(upstream: upstream) { [first = self.transform] in try transform(first($0)) }
   }
 }
 
 extension Publishers.CompactMap {
   /// Delivers the closure's result for each result, except `nil`, which uses no demand.
-  @inlinable public func compactMap<T>(_ transform: @escaping (Output) -> T?) -> Publishers.CompactMap<Upstream, T> {
+  @preconcurrency @inlinable public func compactMap<T>(_ transform: @escaping @Sendable (Output) -> T?)
+    -> Publishers.CompactMap<Upstream, T>
+  {
     .init(upstream: upstream) { [first = self.transform] in first($0).flatMap(transform) }
   }
 
   /// Delivers the closure's result for each result. Demand: passed upstream, plus one for each `nil`.
-  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.CompactMap<Upstream, T> {
+  @preconcurrency @inlinable public func map<T>(_ transform: @escaping @Sendable (Output) -> T)
+    -> Publishers.CompactMap<Upstream, T>
+  {
     .init(upstream: upstream) { [first = self.transform] in first($0).map(transform) }
   }
 }
@@ -195,8 +217,8 @@ extension Publishers.CompactMap {
 extension Publishers.TryCompactMap {
   /// Delivers the closure's result for each result, except `nil`, which uses no demand; fails with the first error
   /// thrown.
-  @inlinable public func compactMap<T>(
-    _ transform: @escaping (Output) throws -> T?
+  @preconcurrency @inlinable public func compactMap<T>(
+    _ transform: @escaping @Sendable (Output) throws -> T?
   ) -> Publishers.TryCompactMap<Upstream, T> {
     .init(upstream: upstream) { [first = self.transform] in try first($0).flatMap(transform) }
   }
@@ -204,13 +226,17 @@ extension Publishers.TryCompactMap {
 
 extension Publisher {
   /// Delivers the closure's result for each value. Demand: passed upstream unchanged.
-  @inlinable public func map<T>(_ transform: @escaping (Output) -> T) -> Publishers.Map<Self, T> {
+  @preconcurrency @inlinable public func map<T>(_ transform: @escaping @Sendable (Output) -> T)
+    -> Publishers.Map<Self, T>
+  {
     .init(upstream: self, transform: transform)
   }
 
   /// Delivers the closure's result for each value; fails with the first error thrown. Demand: passed upstream
   /// unchanged.
-  @inlinable public func tryMap<T>(_ transform: @escaping (Output) throws -> T) -> Publishers.TryMap<Self, T> {
+  @preconcurrency @inlinable public func tryMap<T>(_ transform: @escaping @Sendable (Output) throws -> T)
+    -> Publishers.TryMap<Self, T>
+  {
     .init(upstream: self, transform: transform)
   }
 
@@ -234,13 +260,15 @@ extension Publisher {
   }
 
   /// Delivers the closure's result for each value, except `nil`, which uses no demand.
-  @inlinable public func compactMap<T>(_ transform: @escaping (Output) -> T?) -> Publishers.CompactMap<Self, T> {
+  @preconcurrency @inlinable public func compactMap<T>(_ transform: @escaping @Sendable (Output) -> T?)
+    -> Publishers.CompactMap<Self, T>
+  {
     .init(upstream: self, transform: transform)
   }
 
   /// Delivers the closure's result for each value, except `nil`, which uses no demand; fails with the first error
   /// thrown.
-  @inlinable public func tryCompactMap<T>(_ transform: @escaping (Output) throws -> T?)
+  @preconcurrency @inlinable public func tryCompactMap<T>(_ transform: @escaping @Sendable (Output) throws -> T?)
     -> Publishers.TryCompactMap<Self, T>
   {
     .init(upstream: self, transform: transform)
@@ -251,21 +279,21 @@ extension Publisher {
 
   /// Delivers `output` in place of each `nil`. Demand: passed upstream unchanged.
   @inlinable public func replaceNil<T>(with output: T) -> Publishers.Map<Self, T> where Output == T? {
-    map { $0 ?? output }
+    map(own { $0 ?? output })
   }
 
   /// Delivers, for each value, the accumulated result of all values so far. Each subscriber starts with
   /// `initialResult`. Demand: passed upstream unchanged.
-  @inlinable public func scan<T>(
-    _ initialResult: T, _ nextPartialResult: @escaping (T, Output) -> T
+  @preconcurrency @inlinable public func scan<T>(
+    _ initialResult: T, _ nextPartialResult: @escaping @Sendable (T, Output) -> T
   ) -> Publishers.Scan<Self, T> {
     .init(upstream: self, initialResult: initialResult, nextPartialResult: nextPartialResult)
   }
 
   /// Delivers, for each value, the accumulated result of all values so far; fails with the first error thrown. Demand:
   /// passed upstream unchanged.
-  @inlinable public func tryScan<T>(
-    _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
+  @preconcurrency @inlinable public func tryScan<T>(
+    _ initialResult: T, _ nextPartialResult: @escaping @Sendable (T, Output) throws -> T
   ) -> Publishers.TryScan<Self, T> {
     .init(upstream: self, initialResult: initialResult, nextPartialResult: nextPartialResult)
   }

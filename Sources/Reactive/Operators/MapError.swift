@@ -4,18 +4,21 @@ extension Publishers {
   /// Fails with the closure's result for upstream's failure.
   public struct MapError<Upstream: Publisher, Failure: Error>: CompositePublisher {
     /// Returns the failure for upstream's failure.
-    public let transform: (Upstream.Failure) -> Failure
+    public let transform: @Sendable (Upstream.Failure) -> Failure
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Refailing<Upstream.Failure, Failure>>
 
     /// `upstream.mapError(transform)`
-    @inlinable public init(upstream: Upstream, transform: @escaping (Upstream.Failure) -> Failure) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, transform: @escaping @Sendable (Upstream.Failure) -> Failure
+    ) {
       self.transform = transform
       body = Staged(upstream, "MapError", Refailing(transform)) { Stage { .emit($0) } }
     }
 
     /// `upstream.mapError(map)`
-    @inlinable public init(upstream: Upstream, _ map: @escaping (Upstream.Failure) -> Failure) {
+    @preconcurrency @inlinable public init(upstream: Upstream, _ map: @escaping @Sendable (Upstream.Failure) -> Failure)
+    {
       self.init(upstream: upstream, transform: map)
     }
   }
@@ -66,7 +69,9 @@ extension Publishers.SetFailureType: Equatable where Upstream: Equatable {}
 
 extension Publisher {
   /// Fails with the closure's result for upstream's failure. Demand: passed upstream unchanged.
-  @inlinable public func mapError<E: Error>(_ transform: @escaping (Failure) -> E) -> Publishers.MapError<Self, E> {
+  @preconcurrency @inlinable public func mapError<E: Error>(_ transform: @escaping @Sendable (Failure) -> E)
+    -> Publishers.MapError<Self, E>
+  {
     .init(upstream: self, transform: transform)
   }
 

@@ -1,6 +1,45 @@
-// Operators whose closures, if they have any, are this module's own and capture nothing but what the operator was given. They can
-// be handed to a task where their upstreams and the values can.
+// Operators can be handed to a task where their upstreams and the values can: closures of users are `Sendable`, and this module's
+// own capture nothing but what the operator was given.
 
+extension Publishers.AllSatisfy: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Breakpoint: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Buffer: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.CompactMap: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Comparison: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.ContainsWhere: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.DropWhile: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Filter: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.FirstWhere: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.HandleEvents: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.LastWhere: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Map: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.MapError: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.PrefixWhile: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.RemoveDuplicates: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryAllSatisfy: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryCompactMap: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryComparison: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryContainsWhere: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryDropWhile: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryFilter: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryFirstWhere: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryLastWhere: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryMap: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryPrefixWhile: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryRemoveDuplicates: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Reduce: @unchecked Sendable
+where Upstream: Sendable, Upstream.Output: Sendable, Output: Sendable {}
+extension Publishers.Scan: @unchecked Sendable
+where Upstream: Sendable, Upstream.Output: Sendable, Output: Sendable {}
+extension Publishers.TryReduce: @unchecked Sendable
+where Upstream: Sendable, Upstream.Output: Sendable, Output: Sendable {}
+extension Publishers.TryScan: @unchecked Sendable
+where Upstream: Sendable, Upstream.Output: Sendable, Output: Sendable {}
+extension Publishers.Catch: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.TryCatch: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.FlatMap: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
+extension Publishers.Timeout: @unchecked Sendable
+where Upstream: Sendable, Upstream.Output: Sendable, Context: Sendable {}
 extension Publishers.Collect: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 extension Publishers.CollectByCount: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}
 extension Publishers.Contains: @unchecked Sendable where Upstream: Sendable, Upstream.Output: Sendable {}

@@ -44,12 +44,13 @@ extension Publishers {
   /// Delivers the first value that the closure accepts.
   public struct FirstWhere<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.first(where: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) -> Bool)
+    {
       self.predicate = predicate
       body = Folded(upstream, "FirstWhere") { Stage { predicate($0) ? .finish(last: $0) : .skip } }
     }
@@ -58,12 +59,14 @@ extension Publishers {
   /// Delivers the first value that the closure accepts; fails with the error that it throws.
   public struct TryFirstWhere<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryFirst(where: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Folded(upstream, "TryFirstWhere") { Stage { try predicate($0) ? .finish(last: $0) : .skip } }
     }
@@ -72,12 +75,13 @@ extension Publishers {
   /// Delivers values until the closure rejects one.
   public struct PrefixWhile<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to continue with a value.
-    public let predicate: (Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.prefix(while: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) -> Bool)
+    {
       self.predicate = predicate
       body = Staged(upstream, "PrefixWhile") { predicate($0) ? .emit($0) : .finish(last: nil) }
     }
@@ -86,12 +90,14 @@ extension Publishers {
   /// Delivers values until the closure rejects one; fails with the error that it throws.
   public struct TryPrefixWhile<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to continue with a value.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Staged<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryPrefix(while: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Staged(upstream, "TryPrefixWhile") { try predicate($0) ? .emit($0) : .finish(last: nil) }
     }
@@ -145,13 +151,15 @@ extension Publisher {
   }
 
   /// Delivers values until the closure rejects one, then finishes. Demand: passed upstream unchanged.
-  @inlinable public func prefix(while predicate: @escaping (Output) -> Bool) -> Publishers.PrefixWhile<Self> {
+  @preconcurrency @inlinable public func prefix(while predicate: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.PrefixWhile<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers values until the closure rejects one, then finishes; fails with the first error thrown. Demand: passed
   /// upstream unchanged.
-  @inlinable public func tryPrefix(while predicate: @escaping (Output) throws -> Bool)
+  @preconcurrency @inlinable public func tryPrefix(while predicate: @escaping @Sendable (Output) throws -> Bool)
     -> Publishers.TryPrefixWhile<Self>
   {
     .init(upstream: self, predicate: predicate)
@@ -162,13 +170,16 @@ extension Publisher {
 
   /// Delivers the first value that the closure accepts and finishes. Demand: unlimited, requested on subscription; the
   /// value waits for demand.
-  @inlinable public func first(where predicate: @escaping (Output) -> Bool) -> Publishers.FirstWhere<Self> {
+  @preconcurrency @inlinable public func first(where predicate: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.FirstWhere<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the first value that the closure accepts and finishes; fails with the first error thrown. Demand:
   /// unlimited, requested on subscription; the value waits for demand.
-  @inlinable public func tryFirst(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryFirstWhere<Self>
+  @preconcurrency @inlinable public func tryFirst(where predicate: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryFirstWhere<Self>
   {
     .init(upstream: self, predicate: predicate)
   }

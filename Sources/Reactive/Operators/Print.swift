@@ -16,7 +16,7 @@ extension Publishers {
     /// `upstream.print(prefix, to: stream)`
     public init(upstream: Upstream, prefix: String, to stream: (any TextOutputStream)? = nil) {
       let printer = LinePrinter(prefix: prefix, stream)
-      func line(_ demand: Subscribers.Demand) -> String {
+      @Sendable func line(_ demand: Subscribers.Demand) -> String {
         demand.max.map { "request max: (\($0))" } ?? "request unlimited"
       }
       var events = HandleEvents(upstream: upstream, receiveRequest: { printer.print(line($0)) })
@@ -37,19 +37,19 @@ extension Publishers {
   /// Stops in the debugger when a closure returns true, and passes all signals on unchanged.
   public struct Breakpoint<Upstream: Publisher>: CompositePublisher {
     /// Returns whether to stop when a subscription arrives.
-    public let receiveSubscription: ((any Subscription) -> Bool)?
+    public let receiveSubscription: (@Sendable (any Subscription) -> Bool)?
     /// Returns whether to stop when a value arrives.
-    public let receiveOutput: ((Upstream.Output) -> Bool)?
+    public let receiveOutput: (@Sendable (Upstream.Output) -> Bool)?
     /// Returns whether to stop when the completion arrives.
-    public let receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)?
+    public let receiveCompletion: (@Sendable (Subscribers.Completion<Upstream.Failure>) -> Bool)?
     /// The implementation.
     public let body: HandleEvents<Upstream>
 
     /// `upstream.breakpoint(…)`. A closure that returns true stops the program.
-    public init(
-      upstream: Upstream, receiveSubscription: ((any Subscription) -> Bool)? = nil,
-      receiveOutput: ((Upstream.Output) -> Bool)? = nil,
-      receiveCompletion: ((Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
+    @preconcurrency public init(
+      upstream: Upstream, receiveSubscription: (@Sendable (any Subscription) -> Bool)? = nil,
+      receiveOutput: (@Sendable (Upstream.Output) -> Bool)? = nil,
+      receiveCompletion: (@Sendable (Subscribers.Completion<Upstream.Failure>) -> Bool)? = nil
     ) {
       (self.receiveSubscription, self.receiveOutput) = (receiveSubscription, receiveOutput)
       self.receiveCompletion = receiveCompletion
@@ -62,7 +62,7 @@ extension Publishers {
 }
 
 /// Writes lines one at a time, in order, with no lock held: the stream may be foreign code.
-private final class LinePrinter {
+private final class LinePrinter: @unchecked Sendable {  // one thread at a time drains the lines
   private let start: String
   private let lines = Locked<[String]>([])
   private let loop = DrainLoop()
@@ -97,9 +97,10 @@ extension Publisher {
 
   /// Raises SIGTRAP when a closure returns true. The signal stops in the debugger; without one it ends the program.
   /// Demand: passed upstream unchanged.
-  @inlinable public func breakpoint(
-    receiveSubscription: ((any Subscription) -> Bool)? = nil, receiveOutput: ((Output) -> Bool)? = nil,
-    receiveCompletion: ((Subscribers.Completion<Failure>) -> Bool)? = nil
+  @preconcurrency @inlinable public func breakpoint(
+    receiveSubscription: (@Sendable (any Subscription) -> Bool)? = nil,
+    receiveOutput: (@Sendable (Output) -> Bool)? = nil,
+    receiveCompletion: (@Sendable (Subscribers.Completion<Failure>) -> Bool)? = nil
   ) -> Publishers.Breakpoint<Self> {
     .init(
       upstream: self, receiveSubscription: receiveSubscription, receiveOutput: receiveOutput,

@@ -6,13 +6,13 @@ extension Publishers {
     /// The result before the first value.
     public let initial: Output
     /// Returns the result after a value, given the result before it.
-    public let nextPartialResult: (Output, Upstream.Output) -> Output
+    public let nextPartialResult: @Sendable (Output, Upstream.Output) -> Output
     /// The implementation.
     public let body: Folded<Upstream, Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.reduce(initial, nextPartialResult)`
-    @inlinable public init(
-      upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) -> Output
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, initial: Output, nextPartialResult: @escaping @Sendable (Output, Upstream.Output) -> Output
     ) {
       (self.initial, self.nextPartialResult) = (initial, nextPartialResult)
       body = Folded(upstream, "Reduce", from: initial, { $0 = nextPartialResult($0, $1) }, output: { $0 })
@@ -24,13 +24,14 @@ extension Publishers {
     /// The result before the first value.
     public let initial: Output
     /// Returns the result after a value, given the result before it.
-    public let nextPartialResult: (Output, Upstream.Output) throws -> Output
+    public let nextPartialResult: @Sendable (Output, Upstream.Output) throws -> Output
     /// The implementation.
     public let body: Folded<Upstream, Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryReduce(initial, nextPartialResult)`
-    @inlinable public init(
-      upstream: Upstream, initial: Output, nextPartialResult: @escaping (Output, Upstream.Output) throws -> Output
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, initial: Output,
+      nextPartialResult: @escaping @Sendable (Output, Upstream.Output) throws -> Output
     ) {
       (self.initial, self.nextPartialResult) = (initial, nextPartialResult)
       body = Folded(upstream, "TryReduce", from: initial, { $0 = try nextPartialResult($0, $1) }, output: { $0 })
@@ -96,12 +97,13 @@ extension Publishers {
   /// Delivers the last value that the closure accepts.
   public struct LastWhere<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) -> Bool
+    public let predicate: @Sendable (Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.last(where: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) -> Bool) {
+    @preconcurrency @inlinable public init(upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) -> Bool)
+    {
       self.predicate = predicate
       body = Folded(upstream, "LastWhere", from: nil, { if predicate($1) { $0 = $1 } }, output: { $0 })
     }
@@ -110,12 +112,14 @@ extension Publishers {
   /// Delivers the last value that the closure accepts; fails with the error that it throws.
   public struct TryLastWhere<Upstream: Publisher>: CompositePublisher {
     /// Returns whether a value is accepted.
-    public let predicate: (Upstream.Output) throws -> Bool
+    public let predicate: @Sendable (Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryLast(where: predicate)`
-    @inlinable public init(upstream: Upstream, predicate: @escaping (Upstream.Output) throws -> Bool) {
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, predicate: @escaping @Sendable (Upstream.Output) throws -> Bool
+    ) {
       self.predicate = predicate
       body = Folded(upstream, "TryLastWhere", from: nil, { if try predicate($1) { $0 = $1 } }, output: { $0 })
     }
@@ -124,13 +128,13 @@ extension Publishers {
   /// Delivers the greatest value; of equal values the first.
   public struct Comparison<Upstream: Publisher>: CompositePublisher {
     /// Returns whether the first value is less than the second.
-    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) -> Bool
+    public let areInIncreasingOrder: @Sendable (Upstream.Output, Upstream.Output) -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Unthrowing<Upstream.Failure>>
 
     /// `upstream.max(by: areInIncreasingOrder)`
-    @inlinable public init(
-      upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) -> Bool
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, areInIncreasingOrder: @escaping @Sendable (Upstream.Output, Upstream.Output) -> Bool
     ) {
       self.areInIncreasingOrder = areInIncreasingOrder
       body = Folded(upstream, "Comparison", greatestBy: areInIncreasingOrder)
@@ -140,13 +144,13 @@ extension Publishers {
   /// Delivers the greatest value, of equal values the first; fails with the error that the closure throws.
   public struct TryComparison<Upstream: Publisher>: CompositePublisher {
     /// Returns whether the first value is less than the second.
-    public let areInIncreasingOrder: (Upstream.Output, Upstream.Output) throws -> Bool
+    public let areInIncreasingOrder: @Sendable (Upstream.Output, Upstream.Output) throws -> Bool
     /// The implementation.
     public let body: Folded<Upstream, Upstream.Output, Throwing<Upstream.Failure>>
 
     /// `upstream.tryMax(by: areInIncreasingOrder)`
-    @inlinable public init(
-      upstream: Upstream, areInIncreasingOrder: @escaping (Upstream.Output, Upstream.Output) throws -> Bool
+    @preconcurrency @inlinable public init(
+      upstream: Upstream, areInIncreasingOrder: @escaping @Sendable (Upstream.Output, Upstream.Output) throws -> Bool
     ) {
       self.areInIncreasingOrder = areInIncreasingOrder
       body = Folded(upstream, "TryComparison", greatestBy: areInIncreasingOrder)
@@ -260,16 +264,16 @@ public enum SingleError: Error, Equatable, Sendable {
 extension Publisher {
   /// Delivers the accumulated result of all values when upstream finishes. Demand: unlimited, requested on
   /// subscription.
-  @inlinable public func reduce<T>(
-    _ initialResult: T, _ nextPartialResult: @escaping (T, Output) -> T
+  @preconcurrency @inlinable public func reduce<T>(
+    _ initialResult: T, _ nextPartialResult: @escaping @Sendable (T, Output) -> T
   ) -> Publishers.Reduce<Self, T> {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
   }
 
   /// Delivers the accumulated result of all values when upstream finishes; fails with the first error thrown. Demand:
   /// unlimited, requested on subscription.
-  @inlinable public func tryReduce<T>(
-    _ initialResult: T, _ nextPartialResult: @escaping (T, Output) throws -> T
+  @preconcurrency @inlinable public func tryReduce<T>(
+    _ initialResult: T, _ nextPartialResult: @escaping @Sendable (T, Output) throws -> T
   ) -> Publishers.TryReduce<Self, T> {
     .init(upstream: self, initial: initialResult, nextPartialResult: nextPartialResult)
   }
@@ -291,30 +295,32 @@ extension Publisher {
 
   /// Delivers the greatest value, of equal values the first, when upstream finishes. Demand: unlimited, requested on
   /// subscription.
-  @inlinable public func max(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self>
+  @preconcurrency @inlinable public func max(by areInIncreasingOrder: @escaping @Sendable (Output, Output) -> Bool)
+    -> Publishers.Comparison<Self>
   {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
   /// Delivers the least value, of equal values the first, when upstream finishes. Demand: unlimited, requested on
   /// subscription.
-  @inlinable public func min(by areInIncreasingOrder: @escaping (Output, Output) -> Bool) -> Publishers.Comparison<Self>
+  @preconcurrency @inlinable public func min(by areInIncreasingOrder: @escaping @Sendable (Output, Output) -> Bool)
+    -> Publishers.Comparison<Self>
   {
     max { areInIncreasingOrder($1, $0) }
   }
 
   /// Delivers the greatest value when upstream finishes; fails with the first error thrown. Demand: unlimited,
   /// requested on subscription.
-  @inlinable public func tryMax(
-    by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
+  @preconcurrency @inlinable public func tryMax(
+    by areInIncreasingOrder: @escaping @Sendable (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
     .init(upstream: self, areInIncreasingOrder: areInIncreasingOrder)
   }
 
   /// Delivers the least value when upstream finishes; fails with the first error thrown. Demand: unlimited, requested
   /// on subscription.
-  @inlinable public func tryMin(
-    by areInIncreasingOrder: @escaping (Output, Output) throws -> Bool
+  @preconcurrency @inlinable public func tryMin(
+    by areInIncreasingOrder: @escaping @Sendable (Output, Output) throws -> Bool
   ) -> Publishers.TryComparison<Self> {
     tryMax { try areInIncreasingOrder($1, $0) }
   }
@@ -324,13 +330,17 @@ extension Publisher {
 
   /// Delivers the last value that the closure accepts when upstream finishes. Demand: unlimited, requested on
   /// subscription.
-  @inlinable public func last(where predicate: @escaping (Output) -> Bool) -> Publishers.LastWhere<Self> {
+  @preconcurrency @inlinable public func last(where predicate: @escaping @Sendable (Output) -> Bool)
+    -> Publishers.LastWhere<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
   /// Delivers the last value that the closure accepts when upstream finishes; fails with the first error thrown.
   /// Demand: unlimited, requested on subscription.
-  @inlinable public func tryLast(where predicate: @escaping (Output) throws -> Bool) -> Publishers.TryLastWhere<Self> {
+  @preconcurrency @inlinable public func tryLast(where predicate: @escaping @Sendable (Output) throws -> Bool)
+    -> Publishers.TryLastWhere<Self>
+  {
     .init(upstream: self, predicate: predicate)
   }
 
@@ -344,8 +354,8 @@ extension Publisher {
 
 extension Publisher where Output: Comparable {
   /// Delivers the greatest value when upstream finishes. Demand: unlimited, requested on subscription.
-  @inlinable public func max() -> Publishers.Comparison<Self> { max(by: <) }
+  @inlinable public func max() -> Publishers.Comparison<Self> { max(by: own(<)) }
 
   /// Delivers the least value when upstream finishes. Demand: unlimited, requested on subscription.
-  @inlinable public func min() -> Publishers.Comparison<Self> { min(by: <) }
+  @inlinable public func min() -> Publishers.Comparison<Self> { min(by: own(<)) }
 }

@@ -10,7 +10,7 @@ extension Publishers {
     /// Options for the scheduler.
     public let options: Context.SchedulerOptions?
     /// Returns the failure if upstream takes too long; `nil`: the subscription finishes.
-    public let customError: (() -> Upstream.Failure)?
+    public let customError: (@Sendable () -> Upstream.Failure)?
     /// The implementation.
     public let body: Timed<Upstream, Upstream.Output>
 
@@ -19,9 +19,9 @@ extension Publishers {
     /// The first interval starts with the subscription.
     ///
     /// `customError` returns the failure if upstream takes too long; `nil`: the subscription finishes.
-    @inlinable public init(
+    @preconcurrency @inlinable public init(
       upstream: Upstream, interval: Context.SchedulerTimeType.Stride, scheduler: Context,
-      options: Context.SchedulerOptions?, customError: (() -> Upstream.Failure)?
+      options: Context.SchedulerOptions?, customError: (@Sendable () -> Upstream.Failure)?
     ) {
       (self.interval, self.scheduler, self.options, self.customError) = (interval, scheduler, options, customError)
       body = Timed(
@@ -44,12 +44,12 @@ extension Publishers {
     /// Reads the clock for each value; the first interval starts with the subscription.
     @inlinable public var body: some Publisher<Context.SchedulerTimeType.Stride, Upstream.Failure> {
       var last = scheduler.now
-      return upstream.handleEvents(receiveSubscription: { [scheduler] _ in last = scheduler.now }).map {
-        [scheduler] _ in
+      let read = own { [scheduler] (_: Upstream.Output) in
         let now = scheduler.now
         defer { last = now }
         return last.distance(to: now)
       }
+      return upstream.handleEvents(receiveSubscription: own { [scheduler] _ in last = scheduler.now }).map(read)
     }
   }
 }
@@ -84,9 +84,9 @@ extension Publisher {
   /// passed upstream unchanged. The time also runs while there is no demand.
   ///
   /// `customError` returns the failure; default: the subscription finishes.
-  @inlinable public func timeout<S: Scheduler>(
+  @preconcurrency @inlinable public func timeout<S: Scheduler>(
     _ interval: S.SchedulerTimeType.Stride, scheduler: S, options: S.SchedulerOptions? = nil,
-    customError: (() -> Failure)? = nil
+    customError: (@Sendable () -> Failure)? = nil
   ) -> Publishers.Timeout<Self, S> {
     .init(upstream: self, interval: interval, scheduler: scheduler, options: options, customError: customError)
   }

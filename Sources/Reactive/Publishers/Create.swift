@@ -9,16 +9,18 @@ public final class Create<Output, Failure: Error>: Publisher {
   /// The closure's view of its subscription's state.
   public typealias Context = CreateContext
 
-  private let start: (Receiver) -> any Cancellable
+  private let start: @Sendable (Receiver) -> any Cancellable
 
   /// - Parameter start: Called on the subscriber's thread. Starts work that sends to the receiver, from any thread; must
   ///   not block. The cancellable that it returns stops that work: it is cancelled with the subscription, or released
   ///   at the end.
-  public init(_ start: @escaping (_ subscriber: Receiver) -> any Cancellable) { self.start = start }
+  @preconcurrency public init(_ start: @escaping @Sendable (_ subscriber: Receiver) -> any Cancellable) {
+    self.start = start
+  }
 
   /// - Parameter produce: Called on its own thread, which it may block. It should return soon after its context is
   ///   cancelled.
-  public init(_ produce: @escaping (_ subscriber: Receiver, _ context: any Context) -> Void) {
+  @preconcurrency public init(_ produce: @escaping @Sendable (_ subscriber: Receiver, _ context: any Context) -> Void) {
     start = { receiver in
       let work = Unchecked { produce(receiver, receiver.context) }  // run once, by the queue
       DispatchQueue(label: "Create").async { work.value() }
@@ -52,6 +54,7 @@ public final class Create<Output, Failure: Error>: Publisher {
   }
 }
 
+extension Create: Sendable {}
 extension Create.Receiver: @unchecked Sendable {}  // signals are serialised, and values are handed over
 
 /// The state of a subscription to a ``Create``. Thread-safe.

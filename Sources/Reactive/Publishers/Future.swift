@@ -13,7 +13,7 @@ public final class Future<Output, Failure: Error>: Publisher {
   ///
   /// - Parameter attemptToFulfill: Called in this initializer. May call the promise before it returns, or later, on any
   ///   thread.
-  public init(_ attemptToFulfill: @escaping (@escaping Promise) -> Void) {
+  @preconcurrency public init(_ attemptToFulfill: @escaping @Sendable (@escaping Promise) -> Void) {
     let future = Unchecked(value: self)  // all state is in the log, which is thread-safe
     attemptToFulfill { future.value.fulfil($0) }
   }
@@ -65,11 +65,15 @@ public struct Deferred<DeferredPublisher: Publisher>: Publisher {
   /// The type of the publisher's failures.
   public typealias Failure = DeferredPublisher.Failure
   /// Creates the publisher.
-  public let createPublisher: () -> DeferredPublisher
+  public let createPublisher: @Sendable () -> DeferredPublisher
 
   /// - Parameter createPublisher: Called for each subscriber.
-  public init(createPublisher: @escaping () -> DeferredPublisher) { self.createPublisher = createPublisher }
+  @preconcurrency public init(createPublisher: @escaping @Sendable () -> DeferredPublisher) {
+    self.createPublisher = createPublisher
+  }
 
   /// Attaches the subscriber to its own publisher.
   public func receive<S: Subscriber<Output, Failure>>(subscriber: S) { createPublisher().subscribe(subscriber) }
 }
+
+extension Deferred: Sendable {}

@@ -137,7 +137,7 @@ extension DispatchQueue: Scheduler {
     source.schedule(deadline: date.dispatchTime, repeating: interval, leeway: tolerance)
     source.setEventHandler(handler: action)
     source.activate()
-    return AnyCancellable { source.cancel() }
+    return AnyCancellable(own { source.cancel() })
   }
 }
 

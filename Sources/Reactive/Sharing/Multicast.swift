@@ -11,11 +11,11 @@ extension Publishers {
     public let upstream: Upstream
     /// Creates the subject for the first subscriber or connection. If several threads are first, each may call it; one
     /// of the subjects is used.
-    public let createSubject: () -> SubjectType
+    public let createSubject: @Sendable () -> SubjectType
     @usableFromInline let state = Locked<SubjectType?>(nil)
 
     /// Creates the operator for `upstream`.
-    @inlinable public init(upstream: Upstream, createSubject: @escaping () -> SubjectType) {
+    @preconcurrency @inlinable public init(upstream: Upstream, createSubject: @escaping @Sendable () -> SubjectType) {
       (self.upstream, self.createSubject) = (upstream, createSubject)
     }
 
@@ -187,7 +187,8 @@ extension Publishers.Share: Sendable where Upstream: Sendable, Upstream.Output: 
 extension Publisher {
   /// Connects the subject that the closure creates to one upstream subscription, on `connect()`. Demand: the subject's;
   /// the subjects of this library request unlimited values.
-  @inlinable public func multicast<S: Subject>(_ createSubject: @escaping () -> S) -> Publishers.Multicast<Self, S>
+  @preconcurrency @inlinable public func multicast<S: Subject>(_ createSubject: @escaping @Sendable () -> S)
+    -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
     Publishers.Multicast(upstream: self, createSubject: createSubject)
   }
@@ -196,7 +197,7 @@ extension Publisher {
   /// library request unlimited values.
   @inlinable public func multicast<S: Subject>(subject: S) -> Publishers.Multicast<Self, S>
   where S.Output == Output, S.Failure == Failure {
-    multicast { subject }
+    multicast(own { subject })
   }
 
   /// Shares one upstream subscription while there are subscribers. The first demand of any subscriber requests

@@ -66,7 +66,7 @@ public enum ShareStart: Sendable, Equatable {
   }
   source.schedule(deadline: .now() + .nanoseconds(nanoseconds))
   source.activate()
-  return AnyCancellable { source.cancel() }
+  return AnyCancellable(own { source.cancel() })
 }
 
 /// Shares at most one upstream with any number of readers through one storage of values.

@@ -68,7 +68,7 @@ where Base.Element: Sendable {
   // MARK: - The consumer
 
   @inlinable func next(isolation actor: isolated (any Actor)?) async throws(Base.Failure) -> Element? {
-    if !turns.enter() { await queue(isolation: actor) }
+    if !turns.enter() { await turns.wait(isolation: actor, onCancel: leave) }
     defer { turns.leave() }
     if Task.isCancelled {
       leave()
@@ -98,26 +98,10 @@ where Base.Element: Sendable {
         }
       case .nothing:
         if iteration.followsFastest { run.change.alert() }
-        await suspend(isolation: actor)
+        await handoff.wait(isolation: actor, onCancel: leave)
       }
     }
     return nil
-  }
-
-  @usableFromInline func queue(isolation actor: isolated (any Actor)?) async {
-    await withTaskCancellationHandler {
-      await turns.wait(isolation: actor)
-    } onCancel: {
-      leave()
-    }
-  }
-
-  @usableFromInline func suspend(isolation actor: isolated (any Actor)?) async {
-    await withTaskCancellationHandler {
-      await handoff.wait(isolation: actor)
-    } onCancel: {
-      leave()
-    }
   }
 
   @usableFromInline func finish() {

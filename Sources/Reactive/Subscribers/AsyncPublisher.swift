@@ -88,7 +88,7 @@ extension Publisher {
     if !turns.enter() {
       request()
       hasRequested = true
-      await queue(isolation: actor)
+      await turns.wait(isolation: actor, onCancel: cancel)
     }
     defer { turns.leave() }
     if Task.isCancelled { cancel() }
@@ -97,25 +97,9 @@ extension Publisher {
       case .value(let value): return isCancelled.load(ordering: .acquiring) ? nil : value
       case .more: if let answer = look() { return try answer.get() }
       case .nothing:
-        if hasRequested { await suspend(isolation: actor) } else { request() }
+        if hasRequested { await handoff.wait(isolation: actor, onCancel: cancel) } else { request() }
         hasRequested = true
       }
-    }
-  }
-
-  @usableFromInline func queue(isolation actor: isolated (any Actor)?) async {
-    await withTaskCancellationHandler {
-      await turns.wait(isolation: actor)
-    } onCancel: {
-      cancel()
-    }
-  }
-
-  @usableFromInline func suspend(isolation actor: isolated (any Actor)?) async {
-    await withTaskCancellationHandler {
-      await handoff.wait(isolation: actor)
-    } onCancel: {
-      cancel()
     }
   }
 

@@ -179,9 +179,8 @@ final class ServedStream: Sendable {
     _ source: some Publisher<some Sequence<[UInt8]>, StreamFailure>,
     _ report: @escaping @Sendable (ServerReport) -> Void
   ) -> AnyPublisher<EventBatch, StreamFailure> {
-    source.map { [name, eventLimit, keying] events in
-      let batch = events as? EventBatch ?? EventBatch(events)
-      return keying.key(eventLimit.fitting(eventLimit.withoutEmpty(batch), into: name, report: report))
+    source.map(own { $0 as? EventBatch ?? EventBatch($0) }).map { [name, eventLimit, keying] batch in
+      keying.key(eventLimit.fitting(eventLimit.withoutEmpty(batch), into: name, report: report))
     }.eraseToAnyPublisher()
   }
 

@@ -4,7 +4,7 @@ import Reactive
 struct Broken: Error {}
 typealias Source = PassthroughSubject<Int, Broken>
 
-// The program has one thread.
+// One thread uses them.
 nonisolated(unsafe) var failures = 0
 nonisolated(unsafe) var delivered = 0
 let steps = 10_000

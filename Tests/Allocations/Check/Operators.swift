@@ -33,7 +33,7 @@ func checkStages() {
   operation("replaceError") { $0.replaceError(with: 0) }
   operation("setFailureType") { $0.replaceError(with: 0).setFailureType(to: Broken.self) }
   operation("assertNoFailure") { $0.assertNoFailure() }
-  operation("scan") { $0.scan(0, &+) }
+  operation("scan") { $0.scan(0) { $0 &+ $1 } }
   operation("tryScan") { $0.tryScan(0) { $0 &+ $1 } }
   operation("output in") { $0.output(in: 5...) }
   operation("prefix") { $0.prefix(.max) }
@@ -95,7 +95,7 @@ func checkSharing() {
 
 /// Checks operators with one result.
 func checkFolds() {
-  fold("reduce") { $0.reduce(0, &+) }
+  fold("reduce") { $0.reduce(0) { $0 &+ $1 } }
   fold("tryReduce") { $0.tryReduce(0) { $0 &+ $1 } }
   fold("count") { $0.count() }
   fold("max") { $0.max() }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 // glibc's own, under the names that it keeps for this purpose.
@@ -12,6 +13,7 @@ void *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
 static _Thread_local long count, bytes;
+static _Atomic long all;
 
 // The size field before each piece of memory.
 static const long overhead = sizeof(size_t);
@@ -19,6 +21,7 @@ static const long overhead = sizeof(size_t);
 static void *taken(void *memory) {
   if (memory) {
     count += 1;
+    atomic_fetch_add_explicit(&all, 1, memory_order_relaxed);
     bytes += (long)malloc_usable_size(memory) + overhead;
   }
   return memory;
@@ -54,5 +57,7 @@ void free(void *memory) {
 }
 
 long allocation_count(void) { return count; }
+
+long allocation_count_of_all_threads(void) { return all; }
 
 long live_bytes(void) { return bytes; }

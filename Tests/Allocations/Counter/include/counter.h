@@ -5,5 +5,8 @@
 // How often, since the thread began.
 long allocation_count(void);
 
+// The same, of all threads since the program began.
+long allocation_count_of_all_threads(void);
+
 // How many bytes the thread has taken and not given back, with what the allocator spends on each piece.
 long live_bytes(void);
