@@ -294,17 +294,18 @@ import Synchronization
   }
 
   private func wait(for events: UnsafeMutableBufferPointer<epoll_event>, atMost nanoseconds: UInt64?) -> CInt {
-    guard let nanoseconds else { return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), -1) }
-    guard nanoseconds > 0 else { return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), 0) }
+    guard let start = events.baseAddress else { return 0 }
+    guard let nanoseconds else { return unsafe epoll_wait(epoll.raw, start, CInt(events.count), -1) }
+    guard nanoseconds > 0 else { return unsafe epoll_wait(epoll.raw, start, CInt(events.count), 0) }
     if hasNanoseconds {
       var timeout = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
-      let count = unsafe epoll_pwait2(epoll.raw, events.baseAddress, CInt(events.count), &timeout, nil)
+      let count = unsafe epoll_pwait2(epoll.raw, start, CInt(events.count), &timeout, nil)
       // A filter of system calls that does not know it answers EPERM.
       guard count < 0, errno == ENOSYS || errno == EPERM else { return count }
       hasNanoseconds = false
     }
     let milliseconds = CInt(clamping: nanoseconds / 1_000_000 + 1)
-    return unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), milliseconds)
+    return unsafe epoll_wait(epoll.raw, start, CInt(events.count), milliseconds)
   }
 
   /// Only the loop writes the counter, so no locked instruction is needed.

@@ -33,8 +33,9 @@ package final class QuietSockets {
   /// them.
   package func closeReadable() {
     unsafe withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 64) { events in
+      guard let start = events.baseAddress else { return }
       while true {
-        let count = unsafe epoll_wait(epoll.raw, events.baseAddress, CInt(events.count), 0)
+        let count = unsafe epoll_wait(epoll.raw, start, CInt(events.count), 0)
         guard count > 0 else { return }
         for index in 0..<Int(count) {
           let socket = unsafe events[index].data.fd

@@ -76,7 +76,8 @@ final class BareServer {
       if count < 0 { client.isBlocked = true } else { client.offset = (client.offset + count) % block.count }
       clients[descriptor] = client
     }
-    let ready = unsafe epoll_wait(epoll, events.baseAddress, CInt(events.count), isIdle ? -1 : 0)
+    guard let start = unsafe events.baseAddress else { return }
+    let ready = unsafe epoll_wait(epoll, start, CInt(events.count), isIdle ? -1 : 0)
     for index in 0..<max(0, Int(ready)) {
       let event = unsafe events[index]
       let descriptor = unsafe event.data.fd

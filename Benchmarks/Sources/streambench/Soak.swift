@@ -203,7 +203,8 @@ private func descriptorCount(_ broker: StreamdBroker) throws -> Int {
 
   /// - Returns: whether there was any input.
   @discardableResult private func read(timeout: CInt) throws -> Bool {
-    let ready = unsafe epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
+    guard let start = unsafe events.baseAddress else { return false }
+    let ready = unsafe epoll_wait(epoll, start, CInt(events.count), timeout)
     let now = Self.wallClock()
     let turn = Int(now - self.now) / 1000
     counts.slowestTurn = max(counts.slowestTurn, turn)

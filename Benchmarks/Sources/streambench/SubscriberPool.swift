@@ -100,7 +100,8 @@ import StreamRuntime
   /// - Parameter timeout: maximum milliseconds to wait for the first input.
   /// - Returns: whether there was any input.
   @discardableResult func read(timeout: CInt) throws -> Bool {
-    let ready = unsafe epoll_wait(epoll, events.baseAddress, CInt(events.count), timeout)
+    guard let start = unsafe events.baseAddress else { return false }
+    let ready = unsafe epoll_wait(epoll, start, CInt(events.count), timeout)
     for index in 0..<max(0, Int(ready)) {
       let token = unsafe events[index].data.u64
       if token == Self.publisherToken { try onPublisher?() } else { try read(Int(token)) }
