@@ -31,9 +31,9 @@ extension FleetRecord: TaggedRecord {
     try fields.field(2, &definition)
     try fields.field(3, &firstID)
     try fields.field(4, &time)
-    var bytes = fields.isReading ? [] : EventBytes.bytes(of: events)
+    var bytes: [UInt8] = fields.isReading ? [] : EventBytes.bytes(of: events)
     try fields.field(5, &bytes)
-    var checkpoint = events.checkpoint.map { [1] + $0.bytes } ?? []
+    var checkpoint: [UInt8] = events.checkpoint.map { [1] + $0.bytes } ?? []
     try fields.field(6, &checkpoint)
     try fields.field(7, &sender)
     try fields.field(8, &number)

@@ -64,7 +64,7 @@ extension StreamHead: TaggedRecord {
     try fields.field(2, &definition)
     try fields.field(3, &nextID)
     try fields.field(4, &time)
-    var checkpoint = checkpoint.map { [1] + $0.bytes } ?? []
+    var checkpoint: [UInt8] = checkpoint.map { [1] + $0.bytes } ?? []
     try fields.field(5, &checkpoint)
     try fields.field(6, &senders)
     try fields.field(7, &scheduledAt)

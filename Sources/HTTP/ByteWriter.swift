@@ -122,13 +122,13 @@ extension ByteWriter {
   public static func append(to bytes: inout [UInt8], _ write: (inout ByteWriter) -> Void) {
     var counter = ByteWriter()
     write(&counter)
-    bytes.append(addingCapacity: counter.count) { output in
-      unsafe output.withUnsafeMutableBufferPointer { buffer, count in
-        let free = unsafe UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[count...])
-        var writer = unsafe ByteWriter(free)
-        write(&writer)
-        count += writer.count
-      }
+    // Swift 6.3 can append without the zeros.
+    let start = bytes.count
+    bytes += repeatElement(0, count: counter.count)
+    unsafe bytes.withUnsafeMutableBytes { buffer in
+      var writer = unsafe ByteWriter(UnsafeMutableRawBufferPointer(rebasing: buffer[start...]))
+      write(&writer)
+      precondition(writer.count == counter.count, "\(writer.count) bytes were written, and \(counter.count) counted")
     }
   }
 }

@@ -26,15 +26,14 @@ struct ClientTable {
         client.process.map { String($0) } ?? "-", client.command ?? "-", client.protocol,
         Quantity.age(microseconds: age), Quantity.byteRate(Double(client.bytesOut)),
       ]
-      let rows =
-        (client.subscriptions ?? []).map {
-          [
-            $0.map == true ? "\($0.stream) (map)" : $0.stream, $0.credit.map { String($0) } ?? "unlimited",
-            String($0.lag),
-          ]
-        }
-        + (client.publishes ?? []).map { ["\($0) (publishes)", "-", "-"] }
-        + (client.more.map { [["and \($0) more", "-", "-"]] } ?? [])
+      var rows: [[String]] = (client.subscriptions ?? []).map {
+        [
+          $0.map == true ? "\($0.stream) (map)" : $0.stream, $0.credit.map { String($0) } ?? "unlimited",
+          String($0.lag),
+        ]
+      }
+      rows += (client.publishes ?? []).map { ["\($0) (publishes)", "-", "-"] }
+      if let more = client.more { rows.append(["and \(more) more", "-", "-"]) }
       lines += (rows.isEmpty ? [["-", "-", "-"]] : rows).map { fixed + $0 }
     }
     let others = snapshot.others.map { "and \($0) other client\($0 == 1 ? "" : "s"), with less lag\n" }

@@ -118,10 +118,11 @@ extension Configuration.Stream {
     let programs = programKey.map { [$0.key, $0.tombstone ?? ""] } ?? []
     let split = source.section.splitsTexts ? ["split"] : []
     let variables = variables.sorted { $0.key < $1.key }.map { "\($0.key) \($0.value)" }
-    return ([jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""] + programs + split + variables).map {
-      "\($0.utf8.count) \($0)"
-    }
-    .joined()
+    var parts: [String] = [jq ?? "", distinctText, throttle.map { "\($0)" } ?? ""]
+    parts += programs
+    parts += split
+    parts += variables
+    return parts.map { "\($0.utf8.count) \($0)" }.joined()
   }
 
   /// The programs that run in the jq process.

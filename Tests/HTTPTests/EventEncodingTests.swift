@@ -190,7 +190,9 @@ import Testing
     let start = "{\"id\":1,\"time\":\"1970-01-01T00:00:00.000000Z\",\"data\":\""
     #expect(String(decoding: form, as: UTF8.self) == start + text + "\"}\n")
     let events = encoding(.serverSentEvents, .text)
-    for (data, lines) in [(input, text), (input + [13] + input + [10], "\(text)\ndata: \(text)\ndata: ")] {
+    let twice: [UInt8] = input + [13] + input + [10]
+    let cases: [([UInt8], String)] = [(input, text), (twice, "\(text)\ndata: \(text)\ndata: ")]
+    for (data, lines) in cases {
       #expect(encoded(events, EventHead(id: 1), data) == [UInt8]("id: 1\ndata: \(lines)\n\n".utf8))
       // An event with an id of 16 digits has a path of its own.
       let line = "id: 1767323045678901\ndata: \(lines)\n\n"

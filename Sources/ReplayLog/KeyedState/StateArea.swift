@@ -199,9 +199,8 @@ struct StateDescription: Equatable {
   }
 
   var bytes: [UInt8] {
-    [keyDigest, begin, incompleteness?.since ?? .max, incompleteness?.cause.rawValue ?? 0].flatMap { word in
-      unsafe withUnsafeBytes(of: word) { unsafe Array($0) }
-    }
+    let words: [UInt64] = [keyDigest, begin, incompleteness?.since ?? .max, incompleteness?.cause.rawValue ?? 0]
+    return words.flatMap { word -> [UInt8] in unsafe withUnsafeBytes(of: word) { unsafe Array($0) } }
   }
 }
 
