@@ -39,7 +39,7 @@ from ._options import Data, OnLag, Since, Start, Where
 from ._streamd import Event
 from .aio import AsyncConnection, AsyncMapped, AsyncPublisher, AsyncSubscription
 
-__version__: Final[str] = "0.1.0"
+__version__: Final[str] = "0.3.0"
 
 __all__ = [
     "AccessDenied", "AsyncConnection", "AsyncMapped", "AsyncPublisher", "AsyncSubscription", "Canceled", "Connection", "ConnectionLost",
