@@ -16,6 +16,12 @@ struct SharedElements<Element> {
     storage = MemoryStorage(capacity: buffering.limit.map { max($0, capacity) } ?? .max)
   }
 
+  /// Elements that are not kept any more. One of them needs no array.
+  struct Dropped {
+    var one: Element?
+    var others: [Element] = []
+  }
+
   /// The position of the next element.
   var end: UInt64 { storage.endPosition }
 
@@ -23,16 +29,16 @@ struct SharedElements<Element> {
   ///
   /// - Parameter oldest: The position of the slowest consumer; called if it matters.
   /// - Returns: The elements that were dropped for it, to be released outside the lock.
-  mutating func append(_ element: Element, slowest oldest: () -> UInt64?) -> [Element] {
+  mutating func append(_ element: Element, slowest oldest: () -> UInt64?) -> Dropped {
     storage.append(element)
-    guard buffering == .unbounded else { return storage.dropExcess(sparing: 0).map { [$0] } ?? [] }
+    guard buffering == .unbounded else { return Dropped(one: storage.dropExcess(sparing: 0)) }
     let count = Int(storage.endPosition - storage.firstPosition)
-    guard count >= trimsAt else { return [] }
+    guard count >= trimsAt else { return Dropped() }
     storage.capacity = max(Int(storage.endPosition - (oldest() ?? floor)), replayCapacity)
-    var dropped: [Element] = []
-    while let element = storage.dropExcess(sparing: 0) { dropped.append(element) }
+    var dropped = Dropped()
+    while let element = storage.dropExcess(sparing: 0) { dropped.others.append(element) }
     storage.capacity = .max
-    trimsAt = max(64, 2 * (count - dropped.count))
+    trimsAt = max(64, 2 * (count - dropped.others.count))
     return dropped
   }
 

@@ -227,13 +227,24 @@ where Base.Element: Sendable {
   private func mayRead(_ state: inout State) -> Bool {
     guard !state.readers.isEmpty else { return false }
     let end = state.elements.end
-    if oldestLimit != nil { return state.readers.contains { $0.handoff.isEmpty } }
-    guard buffering.isBounded, let limit = buffering.limit else { return state.readers.contains { $0.position == end } }
+    guard buffering.isBounded, let limit = buffering.limit else {
+      // Not `contains`: where the type is not known, a step of an iterator allocates.
+      for index in state.readers.indices {
+        let reader = state.readers[index]
+        if oldestLimit == nil ? reader.position == end : reader.handoff.isEmpty { return true }
+      }
+      return false
+    }
     let unread = UInt64(state.isFull ? limit / 2 : limit - 1)
     let place = end - min(end, unread)
     resumption.store(place, ordering: .releasing)
+    state.isFull = false
     // The newest consumer first: it is resumed last, and so it is likely to be the slowest.
-    state.isFull = state.readers.reversed().contains { $0.watch(until: place) }
+    var index = state.readers.count
+    while index > 0, !state.isFull {
+      index -= 1
+      state.isFull = state.readers[index].watch(until: place)
+    }
     return !state.isFull
   }
 
@@ -248,15 +259,19 @@ where Base.Element: Sendable {
   }
 
   @usableFromInline func append(_ element: Base.Element, _ run: SharedRun) {
-    let work = state.withLock { state -> (UInt64, [SharedReader<Base>], [Base.Element])? in
-      guard state.run === run else { return nil }
-      let (position, readers) = (state.elements.end, state.readers)
-      let dropped = state.elements.append(element) { readers.lazy.map(\.position).min() }
+    var (position, readers) = (UInt64(0), [SharedReader<Base>]())
+    var dropped = SharedElements<Base.Element>.Dropped()
+    state.withLock { state in
+      guard state.run === run else { return }
+      (position, readers) = (state.elements.end, state.readers)
+      dropped = state.elements.append(element) {
+        var slowest: UInt64?
+        for index in readers.indices { slowest = min(slowest ?? .max, readers[index].position) }
+        return slowest
+      }
       end.store(state.elements.end, ordering: .releasing)
-      return (position, readers, dropped)
     }
-    guard let (position, readers, dropped) = work else { return }
-    for reader in readers { reader.offer(element, at: position, isOldest: oldestLimit) }
+    for index in readers.indices { readers[index].offer(element, at: position, isOldest: oldestLimit) }
     _ = dropped  // their deinitialisers are foreign code
   }
 

@@ -21,7 +21,6 @@ static const long overhead = sizeof(size_t);
 static void *taken(void *memory) {
   if (memory) {
     count += 1;
-    atomic_fetch_add_explicit(&all, 1, memory_order_relaxed);
     bytes += (long)malloc_usable_size(memory) + overhead;
   }
   return memory;
@@ -31,7 +30,12 @@ static void given_back(void *memory) {
   if (memory) bytes -= (long)malloc_usable_size(memory) + overhead;
 }
 
-void *malloc(size_t size) { return taken(__libc_malloc(size)); }
+static void count_for_all(void) { atomic_fetch_add_explicit(&all, 1, memory_order_relaxed); }
+
+void *malloc(size_t size) {
+  count_for_all();
+  return taken(__libc_malloc(size));
+}
 
 void *calloc(size_t number, size_t size) { return taken(__libc_calloc(number, size)); }
 
@@ -40,7 +44,10 @@ void *realloc(void *old, size_t size) {
   return taken(__libc_realloc(old, size));
 }
 
-void *memalign(size_t alignment, size_t size) { return taken(__libc_memalign(alignment, size)); }
+void *memalign(size_t alignment, size_t size) {
+  count_for_all();
+  return taken(__libc_memalign(alignment, size));
+}
 
 void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 

@@ -5,7 +5,7 @@
 // How often, since the thread began.
 long allocation_count(void);
 
-// The same, of all threads since the program began.
+// The same, of all threads since the program began, without calloc(3), by which libdispatch gets the items of its queues.
 long allocation_count_of_all_threads(void);
 
 // How many bytes the thread has taken and not given back, with what the allocator spends on each piece.
