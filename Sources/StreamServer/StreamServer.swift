@@ -56,6 +56,7 @@ public final class StreamServer: Sendable {
   private let lagMeasuredAt = Atomic<UInt64>(0)
 
   /// - Parameters:
+  ///   - limits: what clients may use, and the times of the server.
   ///   - restores: whether connections of another process will be restored: no source is subscribed to before
   ///     `finishRestore`.
   ///   - version: the version of the program, for `$stats`.
@@ -185,6 +186,8 @@ public final class StreamServer: Sendable {
   /// one batch at a time is requested.
   ///
   /// - Parameters:
+  ///   - configuration: the stream's name, its limits and its rules.
+  ///   - source: the events.
   ///   - log: with the limits of `configuration`, and used by no other stream; nil: a new one in memory.
   ///   - publishSource: receives the values of clients that `configuration.write` admits; the first publisher of
   ///     `source`. Used by this stream only, which subscribes at once, regardless of `configuration.start`: clients may
@@ -240,7 +243,9 @@ public final class StreamServer: Sendable {
   /// afterwards. The stream need not have subscriptions, or demand. Thread-safe; the order of the calls of one thread
   /// is kept. Events that the stream's log cannot store are left out and reported.
   ///
-  /// - Parameter batch: may have stamps; see `EventBatch` and `EventLog`.
+  /// - Parameters:
+  ///   - batch: may have stamps; see `EventBatch` and `EventLog`.
+  ///   - name: the name of the stream.
   /// - Returns: false, without any effect, if there is no such stream, it is a system stream or has ended,
   ///   `finishRestore` is awaited, or an id of the stamps is `EventLog.stampedIDLimit` or higher.
   public func append(_ batch: EventBatch, to name: String) -> Bool {
@@ -271,8 +276,9 @@ public final class StreamServer: Sendable {
   }
 
   /// The checkpoint in a stream's log, from which its source resumes; nil: none.
-  /// - Parameter isOfEvent: whether the checkpoint is valid only with its events. If so, the result is nil for a log
-  ///   without events.
+  /// - Parameters:
+  ///   - name: the name of the stream.
+  ///   - isOfEvent: whether the checkpoint is valid only with its events. If so, the result is nil for a log without events.
   public func checkpoint(of name: String, isOfEvent: Bool) -> Checkpoint? {
     streams[name]?.log.read { storage, _ in
       isOfEvent && storage.firstPosition == storage.endPosition ? nil : storage.checkpoint

@@ -14,7 +14,9 @@ public final class ClientToken: Sendable {
   /// Maximum bytes of a token: a client cannot make the server digest more.
   public static let maximumByteCount = 1024
 
-  /// - Parameter secret: the token that the client sends, at most ``maximumByteCount`` bytes.
+  /// - Parameters:
+  ///   - name: the name of the client, which stands for its user.
+  ///   - secret: the token that the client sends, at most ``maximumByteCount`` bytes.
   public convenience init(name: String, secret: String) {
     self.init(name: name, digest: sha256(Array(secret.utf8)))
   }

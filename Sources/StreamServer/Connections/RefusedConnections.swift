@@ -29,6 +29,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   private var input = [UInt8](repeating: 0, count: 16 << 10)
 
   /// - Parameters:
+  ///   - loop: the loop on which the connections are read and written.
   ///   - time: the longest time of a connection that waits.
   ///   - hosts: names of the server for requests over HTTP, as in `ServerLimits`; nil: any.
   ///   - origins: the origins of other sites whose pages may read the answer.
@@ -59,6 +60,7 @@ public final class RefusedConnections: @unchecked Sendable {  // loop-confined
   /// Refuses a new connection, non-blocking. On the loop.
   ///
   /// - Parameters:
+  ///   - socket: the connection.
   ///   - sentence: the reason, for people.
   ///   - reason: the same, for programs.
   public func refuse(

@@ -83,7 +83,9 @@ public struct SavedConnections: Equatable, Sendable {
 
   /// Decodes the state and attaches all descriptors.
   ///
-  /// - Parameter descriptors: one for each connection of the state, in its order.
+  /// - Parameters:
+  ///   - state: the state that another process has saved.
+  ///   - descriptors: one for each connection of the state, in its order.
   /// - Throws: as above, and for another number of descriptors.
   public init(state: [UInt8], _ descriptors: [CInt]) throws(InvalidSavedState) {
     try self.init(state: state)
@@ -109,7 +111,9 @@ public struct SavedConnections: Equatable, Sendable {
 
   /// Ends one connection in the same way. No process can use its socket afterwards.
   ///
-  /// - Parameter descriptor: the descriptor of the connection; owned by the caller.
+  /// - Parameters:
+  ///   - index: the place of the connection in the state.
+  ///   - descriptor: the descriptor of the connection; owned by the caller.
   public func cancel(_ index: Int, by descriptor: CInt) {
     let connection = connections[index]
     let bytes = connection.unsent + connection.ending(.restarting)

@@ -109,7 +109,9 @@ extension StreamServer {
   /// Nothing is read, written or appended, and no source subscribed to, before `finishRestore`: until then another
   /// process can restore the same connections.
   ///
-  /// - Parameter completed: called once, on one of the loops, after all connections are restored.
+  /// - Parameters:
+  ///   - saved: the state of the other process.
+  ///   - completed: called once, on one of the loops, after all connections are restored.
   public func restore(_ saved: SavedConnections, completed: @escaping @Sendable () -> Void) {
     let connections = saved.connections
     counts.accepted.store(connections.reduce(0) { max($0, $1.number) }, ordering: .relaxed)

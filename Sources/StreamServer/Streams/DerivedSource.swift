@@ -290,6 +290,7 @@ extension StreamServer {
   ///   - status: the status of the derived stream, which shows the state of the bases from now on.
   ///   - loop: the loop on which the source reads and delivers.
   ///   - checkpoint: returns this source's checkpoint in the derived stream's log.
+  ///   - report: called on the loop for what happens to the source.
   public func derivedSource(
     of bases: [String], for name: String, where filter: EventFilter?, isSingle: Bool = false, status: SourceStatus,
     on loop: EventLoop, checkpoint: @escaping @Sendable () -> Checkpoint?,

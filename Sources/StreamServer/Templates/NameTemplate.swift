@@ -106,7 +106,9 @@ public struct NameTemplate: Sendable {
 
   /// Reads the name of a template.
   ///
-  /// - Parameter parameters: the rules of its parameters, by name; one without may have any value. Others are ignored.
+  /// - Parameters:
+  ///   - text: the name, with an expression for each parameter.
+  ///   - parameters: the rules of its parameters, by name; one without may have any value. Others are ignored.
   /// - Throws: one sentence.
   public init(_ text: String, parameters: [String: Parameter] = [:]) throws(Fault) {
     var reader = NameTemplateReader(text)

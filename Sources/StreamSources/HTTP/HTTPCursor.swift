@@ -58,7 +58,9 @@ public struct HTTPCursor: Sendable, Equatable {
   var definition: [String] { ["\(origin)", "\(place)", start.map { "\($0)" } ?? "", addend.map { "\($0)" } ?? ""] }
 
   /// Whether the body has the position's place.
-  /// - Parameter body: JSON or not.
+  /// - Parameters:
+  ///   - pointer: the place, a JSON Pointer (RFC 6901).
+  ///   - body: JSON or not.
   public static func hasPlace(_ pointer: String, in body: [UInt8]) -> Bool { range(of: pointer, in: body) != nil }
 
   fileprivate static func range(of pointer: String, in body: [UInt8]) -> Range<Int>? {

@@ -17,6 +17,7 @@ public struct HTTPPoll: SourceDriver {
   fileprivate var division: (any PollDivision)? { divisionReference?.object as? any PollDivision }
 
   /// - Parameters:
+  ///   - configuration: the request, and the limits of its answer.
   ///   - every: the time from one fetch to the next; greater than zero.
   ///   - most: after each answer without news the time doubles up to this one; news end that. nil: the time stays.
   ///   - isJSON: whether the page must be JSON: an empty page, which is not, is then a failure. Otherwise it is no

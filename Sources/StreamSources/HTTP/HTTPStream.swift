@@ -27,6 +27,7 @@ public struct HTTPStream: SourceDriver {
 
   /// - Parameters:
   ///   - configuration: `timeout` applies to the response's head, `maximumBodyBytes` to one event.
+  ///   - format: how the response gives events.
   ///   - form: the event made of a server-sent event.
   ///   - lineEnd: how lines end.
   ///   - idleTimeout: a response that is being read fails after this time without a byte; nil: no limit.

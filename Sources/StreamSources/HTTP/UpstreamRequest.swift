@@ -2,7 +2,7 @@ import HTTP
 
 /// A header field of a request.
 public struct HTTPHeader: Sendable, Equatable {
-  /// A token (RFC 9110): letters, digits and ``!#$%&'*+-.^_`|~``.
+  /// A token (RFC 9110): letters, digits and some signs.
   public let name: String
   /// Without line breaks and other control characters. May be a secret: never printed.
   public let value: String

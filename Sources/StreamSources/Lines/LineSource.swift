@@ -14,7 +14,9 @@ public struct LineSource: SourceDriver {
   fileprivate let configuration: LineConfiguration
   fileprivate let restTime: Duration
 
-  /// - Parameter restTime: for tests.
+  /// - Parameters:
+  ///   - configuration: the address or device, and the form of its lines.
+  ///   - restTime: for tests.
   public init(_ configuration: LineConfiguration, restTime: Duration = Self.restTime) {
     (self.configuration, self.restTime) = (configuration, restTime)
   }

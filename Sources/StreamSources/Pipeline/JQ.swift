@@ -40,7 +40,9 @@ public struct JQTransform: Sendable, Equatable {
 
   /// jq's error message for a text that is not a program, as a sentence; nil for a valid one. The first call for a text
   /// takes some 30 ms with jq 1.6.
-  /// - Parameter variables: the names of variables that have a value.
+  /// - Parameters:
+  ///   - text: the program.
+  ///   - variables: the names of variables that have a value.
   public static func compileError(in text: String, variables: [String] = []) -> String? {
     let key = variables.map { "$\($0) " }.joined() + text
     if sound.withLock({ $0.contains(key) }) { return nil }
@@ -83,6 +85,7 @@ extension Publisher where Output == EventBatch, Failure == Never {
   /// subscription at a time, such as a shared log's: each compares with the last event of the previous subscription.
   /// The process runs from the first demand until the subscription ends.
   /// - Parameters:
+  ///   - transform: the programs.
   ///   - name: the stream's name, for the process list.
   ///   - executable: a program that calls `HelperProcess.runIfAsked` first.
   ///   - resumption: as for `distinct`, if the transform compares events.

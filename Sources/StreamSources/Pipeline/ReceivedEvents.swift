@@ -21,7 +21,10 @@ public struct ReceivedForm: Sendable, Equatable {
 extension Publisher where Output == EventBatch, Failure == Never {
   /// Makes events of what a source has received. A batch that becomes empty uses no demand, unless it brings a checkpoint
   /// or a loss.
-  /// - Parameter keepsPosition: as for `distinct`.
+  /// - Parameters:
+  ///   - form: what of it becomes an event.
+  ///   - keepsPosition: as for `distinct`.
+  ///   - report: called for what is left out; must return promptly.
   public func received(
     as form: ReceivedForm, keepsPosition: Bool = false, report: @escaping @Sendable (PipelineReport) -> Void
   ) -> AnyPublisher<EventBatch, Never> {

@@ -55,7 +55,9 @@ public final class ThrottleHold: @unchecked Sendable {  // confined to the sourc
 extension SourceThread {
   /// Passes the events that throttles hold at once, and all further events until `close(_:)`. The subscriptions are
   /// about to end, so there is no later time.
-  /// - Parameter completed: called on the thread, when the subscribers have the held events.
+  /// - Parameters:
+  ///   - holds: those of the throttles.
+  ///   - completed: called on the thread, when the subscribers have the held events.
   public func open(_ holds: [ThrottleHold], completed: @escaping @Sendable () -> Void) {
     loop.execute {
       for hold in holds { hold.open() }

@@ -26,6 +26,8 @@ public struct ProgramPoll: SourceDriver {
   fileprivate let timeout: Duration
 
   /// - Parameters:
+  ///   - configuration: the program, and how it is run.
+  ///   - form: what of its output becomes events.
   ///   - every: the time from one run to the next; greater than zero.
   ///   - timeout: the time that a run may take.
   public init(_ configuration: ProgramConfiguration, every: Duration, form: Form, timeout: Duration) {
