@@ -82,7 +82,7 @@ import Testing
     _ start: @escaping (@escaping () -> Void) -> any Cancellable
   ) -> AnyPublisher<Void, Never> {
     let subject = PassthroughSubject<Void, Never>()
-    let timer = start { subject.send() }
+    let timer = AnyCancellable(start { subject.send() })
     return subject.handleEvents(receiveCancel: { timer.cancel() }).eraseToAnyPublisher()
   }
 
