@@ -177,7 +177,7 @@ def clones_work(installation):
             clone, steps = pathlib.Path(folder, "clone"), pathlib.Path(folder, "steps")
             (clone / ".build").mkdir(parents=True)
             steps.mkdir()
-            (clone / ".build" / "release").symlink_to(installation.program("streamd").parent)
+            (clone / ".build" / "debug").symlink_to(installation.program("streamd").parent)
             (clone / "Sources").symlink_to(PROJECT / "Sources")
             done = list(blocks.steps(name, "clone"))
             output = said("timeout", "300", "bash", "-c", f"steps={steps}\n" + blocks.script(done, steps), cwd=clone)

@@ -160,6 +160,9 @@ class Daemon:
             long_name=LONG_NAME, server=server))
         for name, text in (credentials or {}).items():
             (self.folder / name).write_text(text)
+        # Not that of the machine, which may have streams of these names.
+        state = self.folder / "state"
+        state.mkdir(exist_ok=True)
         (self.folder / "notify").unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, open(self.folder / "log", "wb") as log:
             (self.folder / "notify").unlink(missing_ok=True)
@@ -170,7 +173,8 @@ class Daemon:
                 if not name.startswith(("LISTEN_", "WATCHDOG_", "JOURNAL_STREAM"))}
             self.process = subprocess.Popen(
                 [self.program, "--config", configuration], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**environment, "NOTIFY_SOCKET": str(self.folder / "notify"), "CREDENTIALS_DIRECTORY": str(self.folder)})
+                env={**environment, "NOTIFY_SOCKET": str(self.folder / "notify"), "CREDENTIALS_DIRECTORY": str(self.folder),
+                     "STATE_DIRECTORY": str(state)})
             ended = os.pidfd_open(self.process.pid)
             try:
                 while True:
