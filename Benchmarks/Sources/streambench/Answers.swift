@@ -65,7 +65,7 @@ struct EventTimes {
 
 /// Makes requests, a number at a time, and reads their answers.
 final class AnswerLoad {
-  /// Who is asked.
+  /// The server that gets the requests.
   enum Server {
     case upstream(UInt16)
     case streamd(String)

@@ -247,7 +247,7 @@ final class Connection: EventLoop.Handler {
     if phase == .open { waitForTurn() }
   }
 
-  /// Reads what nobody needs any more.
+  /// Reads and discards further input.
   private func discardInput() {
     guard phase == .draining else { return }
     let count = unsafe LocalSocket.receive(socket.raw, into: worker.input)

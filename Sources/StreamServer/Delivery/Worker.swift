@@ -46,7 +46,7 @@ import Synchronization
   var arrived: [ServedStream] = []
   /// The streams that there were when a reader began lately, shared by those that begin shortly after it; nil: none did.
   var present: [ServedStream]?
-  /// Those that have come since.
+  /// The streams that have come since `present` was made.
   var recent: [ServedStream] = []
   /// Members of readers that have ended, to be removed from their lanes.
   var leaving: [StreamSubscription] = []

@@ -22,7 +22,7 @@ extension StreamServer {
         let deadline = EventLoop.monotonicNow() + UInt64(limits.settleTime.wholeNanoseconds)
         wait(on: loop, until: deadline, while: { self.waitingMakingCount > 0 }) { [self] in
           isEnding.store(true, ordering: .releasing)
-          // What waited for its stream has begun.
+          // Requests that waited for their streams have begun.
           onEachLoop({ $0.finishInput() }) { [self] loop in
             wait(on: loop, until: deadline, while: { self.isStoring }) { self.saveWorkers(completed: completed) }
           }

@@ -56,7 +56,7 @@ extension StreamServer {
   }
 }
 
-/// Notes when the stream of an answer ends, and when it waits for a reader or goes on: while it waits, it is unused without one.
+/// Notes when the stream of an answer ends, and when it begins or ends to wait for a reader. A stream that waits is unused.
 final class AnswerWatcher: LogReader {
   private weak let stream: ServedStream?
   private weak let server: StreamServer?
@@ -80,7 +80,7 @@ final class AnswerWatcher: LogReader {
 }
 
 extension ServedStream {
-  /// Whether it is an answer that nobody reads, and of which no more is read from the upstream before somebody does.
+  /// Whether it is an answer without a reader, whose upstream is not read before a reader comes.
   var waitsForReader: Bool { configuration.isAnswer && !log.hasEnded && log.isHeld && log.subscriberCount == 0 }
 
   /// Whether it has a subscriber, a publisher or a waiting value, or an answer comes that nobody need read yet.

@@ -176,7 +176,7 @@ private final class PollSubscription: HTTPSubscription<PollMachine>, Transfer.Ha
     if let division = driver.division {
       return division.take(answer, bytes) { [weak self] answer, goesOn in
         guard let self, isLive else { return }
-        // What an answer allows no request for is asked later, in the same interval of the division.
+        // Values that wait for a pause of the host are asked for later, in the same interval of the division.
         if goesOn, pause == nil { fetch(nil) } else { conclude(answer, pause: pause) }
       }
     }

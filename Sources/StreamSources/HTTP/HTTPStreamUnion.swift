@@ -8,7 +8,7 @@ import StreamRuntime
 /// While the new request is under way, a response whose events have ids is not read: the new one continues after the last id,
 /// so that nothing is missing and nothing comes twice. Without ids both are read until the new one is answered.
 public final class HTTPStreamUnion: ValueUnion, @unchecked Sendable {
-  /// What is asked for, and how the responses are read.
+  /// The requests of a union, and the form of their responses.
   public struct Definition: Sendable, Equatable {
     /// The requests, except for the values in them.
     var request: HTTPConfiguration
@@ -85,7 +85,7 @@ public final class HTTPStreamUnion: ValueUnion, @unchecked Sendable {
         former?.next?.close()
       case .subscribe(let values, let place): ask(for: values, on: place)
       case .wait(let due):
-        // What is left to do is done also without a stream that has the union.
+        // The timer retains the union, so that it finishes its work after its last stream has left.
         timer = context.thread.loop.schedule(after: due - now) { [self] in
           timer = nil
           advance()

@@ -4,7 +4,7 @@ import StreamRuntime
 
 /// A poll for the values of many streams: as few requests in each interval as their number allows.
 public final class HTTPUnion: ValueUnion, PollDivision, @unchecked Sendable {
-  /// What is asked for, and how the answers are read.
+  /// The requests of a union, and the form of their answers.
   public struct Definition: Sendable, Equatable {
     /// The requests, except for the values in them.
     var request: HTTPConfiguration

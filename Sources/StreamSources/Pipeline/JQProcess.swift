@@ -94,7 +94,7 @@ final class JQPrograms: @unchecked Sendable {  // confined: checked by the loop
 /// because each has one unanswered batch at most. A stream with an event that takes long keeps the process for itself, and
 /// the others get a new one. Confined to the source thread's loop.
 final class JQProcess: HelperChannel.Owner {
-  /// What streams have in common that share a process.
+  /// The settings that all streams of a process share.
   struct Settings: Hashable {
     let executable: String
     let milliseconds: Int

@@ -19,7 +19,7 @@ struct UnionMachine {
     var pace = 10
     /// Whether one message can have many values.
     var gathers = true
-    /// Whether the upstream is told which values are wanted. If not, it sends all that it has.
+    /// Whether messages tell the upstream which values are wanted. Without them it sends all of its values.
     var speaks = true
     /// Whether a message has all values of its connection, and takes the place of the one before. There is nothing to open, then.
     var replaces = false
@@ -67,7 +67,7 @@ struct UnionMachine {
     /// Values that are not wanted, and whose unsubscription is to be sent.
     var leaving: Set<String> = []
     var unsubscriptions: [String] = []
-    /// Those that are not due any more are skipped.
+    /// The values of the next subscriptions. A value that is not due any more is skipped.
     var subscriptions: [String] = []
     /// Whether the caller was told to open it, and whether it is open.
     var isBegun = false

@@ -8,7 +8,7 @@ import StreamRuntime
 /// These further requests are at most 2 × log2 of `most` in a period; what is not found within them waits for its retry.
 /// A value that is refused alone is found: it waits for its own retry, which comes later after each refusal.
 struct UnionRequests {
-  /// What is asked for together, because it was refused together.
+  /// Values that are asked for together, because one request with all of them was refused.
   private struct Suspects {
     var values: [String]
     var failures: Int
@@ -84,7 +84,7 @@ struct UnionRequests {
   private mutating func begin(at now: Duration) {
     (isInPeriod, hasAnswer) = (true, false)
     probes = 2 * max(1, Int.bitWidth - (most - 1).leadingZeroBitCount)
-    // Nobody asks for them any more; whoever does later begins without suspicion.
+    // These values have no demand any more. A later demand begins without suspicion.
     suspects.removeAll { group in
       let isOver = group.due <= now && wanted.isDisjoint(with: group.values)
       if isOver { suspected.subtract(group.values) }

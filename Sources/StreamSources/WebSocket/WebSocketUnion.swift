@@ -95,7 +95,7 @@ public final class WebSocketUnion: ValueUnion, @unchecked Sendable {
       case .subscribe(let values, let place): sockets[place]?.say(definition.subscribe?.text(values))
       case .unsubscribe(let values, let place): sockets[place]?.say(definition.unsubscribe?.text(values))
       case .wait(let due):
-        // What is left to do is done also without a stream that has the union.
+        // The timer retains the union, so that it finishes its work after its last stream has left.
         timer = context.thread.loop.schedule(after: due - now) { [self] in
           timer = nil
           advance()

@@ -96,7 +96,7 @@ struct AnswerMachine {
       return next(in: request.template)
     case .ready: return [.begin(name)]
     case .marking, .answering:
-      // Another source has sent it: the answer cannot go on in this one.
+      // Another source has sent the request: its answer cannot continue in this one.
       return close(name, failure: Self.cutOff) + [.end(name)]
     case .closing, .ended: return [.end(name)]
     }
@@ -128,7 +128,7 @@ struct AnswerMachine {
     }
   }
 
-  /// The answer waits for a reader, or goes on.
+  /// The answer has begun or ended to wait for a reader.
   mutating func note(_ name: String, waits: Bool) -> [Action] {
     guard let request = requests[name], request.waitsForReader != waits else { return [] }
     return change(name, from: request) { $0.waitsForReader = waits }

@@ -181,7 +181,7 @@ final class Answers: Sendable {
     }
   }
 
-  /// The log of an answer waits for a reader, or goes on.
+  /// The log of an answer has begun or ended to wait for a reader.
   func note(_ name: String, waits: Bool) { perform { $0.machine.note(name, waits: waits) } }
 
   /// The log has all events of an answer.
